@@ -21,13 +21,14 @@ from detent.store import Database, Store
 from detent.store.db import PoolName
 from tests.api.api_client import Answer, ApiClient
 from tests.api.api_server import Readiness, serving
-from tests.api.two_tenants import JOB, MARKED_JOB, MARKER, SCOPES, World, made_world, nobodys, rows_of_rival
+from tests.api.two_tenants import JOB, MARKED_JOB, MARKER, SCOPES, SECRET_KEY, World, made_world, nobodys, rows_of_rival
 
 TRACE = {"traceparent": "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01"}
 PUBLIC = {"/livez", "/readyz", "/version"}
 # Only administrators of the default tenant may use these.
 OF_ALL_TENANTS = {
     *("/api/v1/tenants", "/api/v1/tenants/{name}", "/api/v1/cluster/pause", "/api/v1/cluster/resume"),
+    "/api/v1/secret-keys/rotate",
     *(f"/api/v1/cluster/nodes/{{id}}/{verb}" for verb in ("drain", "resume", "dismiss")),
 }
 ANSWER = aiohttp.ClientTimeout(total=20)
@@ -51,6 +52,8 @@ def bodies(world: World) -> dict[str, list[Any]]:
         ],
         "SkipRequest": [{"at": "2020-03-01T00:00:00Z"}],
         "Rollback": [{"revision": 1}],
+        "SecretValue": [{"value": "a value of acme"}],
+        "SecretRotation": [{"value": "another value", "keep_seconds": 60}],
         "BackfillRequest": [{"from": "2020-03-01T00:00:00Z", "to": "2020-03-02T00:00:00Z"}],
         "ChosenRuns": [
             {"runs": [world.run, world.dead_run]},
@@ -78,7 +81,8 @@ class Call(NamedTuple):
 @pytest.fixture
 async def api(database_url: str, readiness: Readiness) -> AsyncIterator[ApiClient]:
     """A server that requires keys."""
-    async with serving(database_url, readiness, require_keys=True, failed_keys_per_second=0) as client:
+    settings = {"require_keys": True, "failed_keys_per_second": 0, "secret_key": SECRET_KEY}
+    async with serving(database_url, readiness, **settings) as client:
         yield client
 
 
@@ -110,6 +114,7 @@ def _paths(template: str, world: World) -> list[str]:
         "/keys/": [world.key],
         "/queues/": [MARKED_JOB["queue"], "default"],
         "/tenants/": [f"{MARKER}-tenant"],
+        "/secrets/": [f"{MARKER}-secret"],
     }
     known = next((values for part, values in names.items() if part in template), [world.job_name])
     start, rest = template.partition("{")[0], template.partition("}")[2].replace("{revision}", "1")

@@ -13,12 +13,16 @@ import msgspec
 from detent.contract.key import KeyScope
 from detent.domain.identity import decode_run_id, run_id
 from detent.domain.job import JobSpec
+from detent.domain.secret_keys import read_master_keys
 from detent.jobs import JobOperations
+from detent.jobs.secrets import SecretCommands
+from detent.runtime.envelope import MasterKeys, generate_master_key
 from detent.store import Store
 from detent.store.jobs import DEFAULT_TENANT
 
 MARKER = "zq7rival"
-SCOPES: tuple[KeyScope, ...] = ("read", "work", "operate", "write", "admin")
+SECRET_KEY = generate_master_key()
+SCOPES: tuple[KeyScope, ...] = ("read", "work", "secrets", "operate", "write", "admin")
 
 JOB = {"schedule": "every 1h", "target": {"type": "http", "url": "http://127.0.0.1:9/"}}
 MARKED_JOB = {
@@ -72,6 +76,8 @@ async def _add_rows(store: Store, sql: Any, world: World, tenant: int) -> None:
     job, paused, plain = await JobOperations(store).registration.add(specs, tenant=tenant)
     await JobOperations(store).lifecycle.pause(paused.id, f"{MARKER}-reason", tenant=tenant)
     world.job = str(job.id)
+    secrets = SecretCommands(store, MasterKeys(read_master_keys(SECRET_KEY)))
+    await secrets.set(tenant, f"{MARKER}-secret", f"{MARKER}-value", by=f"{MARKER}-author")
     dead = await JobOperations(store).lifecycle.trigger(job.id, tenant=tenant)
     await sql.execute("DELETE FROM live_runs WHERE job = $1", dead.job)
     await sql.execute(
@@ -119,6 +125,9 @@ async def rows_of_rival(sql: asyncpg.Connection) -> list[Any]:
     rows: list[Any] = []
     for table in ("jobs", "cursors", "live_runs", "run_history", "attempts", "job_revisions"):
         rows += await sql.fetch(f"SELECT * FROM {table} WHERE job IN ({owned}) ORDER BY {table}.*::text", f"{MARKER}%")
+    secrets = "SELECT s.* FROM {} s JOIN tenants t USING (tenant) WHERE t.name LIKE $1 ORDER BY s.*::text"
+    for table in ("secrets", "secret_versions"):
+        rows += await sql.fetch(secrets.format(table), f"{MARKER}%")
     rows += await sql.fetch(
         "SELECT k.id, k.digest, k.scope, k.revoked_at, k.expires_at FROM api_keys k JOIN tenants t USING (tenant)"
         " WHERE t.name LIKE $1 ORDER BY k.id",

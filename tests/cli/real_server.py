@@ -20,8 +20,9 @@ STOP_SECONDS = 30
 class RealServer:
     """`detent serve`; it can be killed and started again, on the same port."""
 
-    def __init__(self, folder: Path, database_url: str, *options: str) -> None:
+    def __init__(self, folder: Path, database_url: str, *options: str, **variables: str) -> None:
         self.folder = folder
+        self._variables = variables
         self.url = ""
         self._arguments = ["serve", "--database-url", database_url, *options]
         self._process: subprocess.Popen[bytes] | None = None
@@ -35,7 +36,8 @@ class RealServer:
             self._process = subprocess.Popen(
                 [sys.executable, "-m", "detent", *self._arguments, "--port", port],
                 cwd=self.folder,
-                env=CommandLine(self.folder, "").environ | {"DETENT_API_URL": "", "DETENT_LEASE_TTL_SECONDS": "2"},
+                env=CommandLine(self.folder, "").environ
+                | {"DETENT_API_URL": "", "DETENT_LEASE_TTL_SECONDS": "2", **self._variables},
                 stdin=subprocess.DEVNULL,
                 stdout=out,
                 stderr=out,
@@ -64,8 +66,8 @@ class RealServer:
 
 
 @contextmanager
-def running(folder: Path, database_url: str, *options: str) -> Iterator[RealServer]:
-    server = RealServer(folder, database_url, *options)
+def running(folder: Path, database_url: str, *options: str, **variables: str) -> Iterator[RealServer]:
+    server = RealServer(folder, database_url, *options, **variables)
     server.start()
     try:
         yield server

@@ -17,6 +17,7 @@ from urllib.parse import urlsplit
 import asyncpg
 import pytest
 
+from detent.runtime.envelope import generate_master_key
 from detent.store.embedded_state import embedded_state
 from tests.cli.command_line import CommandLine
 from tests.support.postgres import as_runtime_role, run_apart
@@ -280,6 +281,32 @@ def test_calls_that_are_not_allowed_are_reported_with_the_command_that_allows_th
     )
     told = patient.checks()["calls"]
     assert told["status"] == "warn" and "Runs of 1 job died" in told["found"] and error in told["advice"]
+
+
+def test_credentials_in_headers_are_counted(patient: Patient) -> None:
+    headers = {"X-Api-Key": {"secret": "stored"}, "Accept": "text/plain"}
+    patient.job(1, "good", target={"type": "http", "url": URL, "headers": headers})
+    assert "headers" not in patient.checks()
+    for number, name in enumerate(("Authorization", "x-auth-token"), 2):
+        patient.job(number, f"bad-{number}", target={"type": "http", "url": URL, "headers": {name: "x"}})
+    told = patient.checks()["headers"]
+    assert told["status"] == "warn" and told["found"].startswith("2 jobs have a credential as plain text")
+
+
+def test_it_says_which_keys_encrypt_secrets(patient: Patient) -> None:
+    assert "secrets" not in patient.checks()
+    row = (
+        "INSERT INTO secret_versions (tenant, name, version, key_id, wrapped, nonce, ciphertext)"
+        " VALUES (1, '{}', 1, '{}', '', '', '')"
+    )
+    patient.do("INSERT INTO secrets (tenant, name) VALUES (1, 'a'), (1, 'b')", row.format("a", "abc"))
+    assert patient.checks()["secrets"]["found"] == "Secrets are encrypted with the key abc (1 version)."
+    patient.detent.environ["DETENT_SECRET_KEY"] = generate_master_key()
+    assert "workers with these keys alone do not start" in patient.checks()["secrets"]["advice"]
+    del patient.detent.environ["DETENT_SECRET_KEY"]
+    patient.do(row.format("b", "def"))
+    told = patient.checks()["secrets"]
+    assert told["status"] == "warn" and "`detent secret rotate-key`" in told["advice"]
 
 
 def test_a_paused_job_is_reported_before_anything_else(patient: Patient) -> None:

@@ -58,6 +58,10 @@ PURPOSES = {
     "notify_secret": "The secret that signs messages. During a rotation, set the new and the old one.",
     "heartbeat_url": "An external monitor, called with GET while the cluster works.",
     "heartbeat_seconds": "The interval of these calls.",
+    "secret_key": "The key that encrypts [secrets](../howto/secrets.md); during a change, the new and the old one.",
+    "secret_environment": "Which variables of a worker jobs may use as `env:NAME`.",
+    "secret_directory": "The folder whose files jobs may use as `file:NAME`.",
+    "secret_provider_tenants": "The tenants whose jobs may use `env:` and `file:`.",
     "traces": "Where [spans of runs](../howto/logs-and-traces.md) go: nowhere, or where the `OTEL_…` variables say.",
     "trace_ratio": "The share of runs that is traced.",
     "api_url": "The server that the command line calls.",
@@ -104,11 +108,14 @@ ENDINGS = {"counter": "_total", "info": "_info"}
 TARGET_ADVICE = {
     ("http", "url"): "The URL to call.",
     ("http", "method"): "The HTTP method. GET and HEAD send no payload.",
-    ("http", "headers"): "Additional headers. The command line shows only their names.",
+    (
+        "http",
+        "headers",
+    ): "Additional headers, each text or a [secret](../howto/secrets.md). The command line shows only their names.",
     ("python", "function"): "A function of the workers' app: `module:name`, or the name it is registered under.",
     ("python", "isolate"): "`process` runs it in a separate process: see [isolation](../howto/isolation.md).",
     ("shell", "command"): "A string for `/bin/sh -c`, or a list of words that is run directly.",
-    ("shell", "env"): "Additional environment variables of the command.",
+    ("shell", "env"): "Additional environment variables of the command, each text or a [secret](../howto/secrets.md).",
 }
 
 

@@ -57,6 +57,9 @@ ROWS = {
     "tenant_targets": "(tenant, pattern) VALUES ({tenant}, 'private')",
     "queues": "(tenant, name, needs) VALUES ({tenant}, 'q', '')",
     "run_payloads": "(job, scheduled_at, payload) VALUES ({job}, now(), '{{}}')",
+    "secrets": "(tenant, name) VALUES ({tenant}, 's')",
+    "secret_versions": "(tenant, name, version, key_id, wrapped, nonce, ciphertext)"
+    " VALUES ({tenant}, 's', 1, 'k', '', '', '')",
     "segments": "(job, since, until, schedule, opened, closed)"
     " VALUES ({job}, now(), now() + interval '1h', 1, 'created', 'edited')",
     "set_aside": "(job, kind, tick, generation, why, node) VALUES ({job}, 'tick', now(), 1, 'x', 1)",

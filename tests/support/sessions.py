@@ -15,6 +15,7 @@ from detent.targets.messenger import Messenger
 from detent.telemetry.metrics import Metrics
 from detent.worker import worker
 from detent.worker.queues import book
+from detent.worker.secrets import SecretValues
 
 StartSession = Callable[..., Awaitable[Session]]
 
@@ -40,10 +41,13 @@ async def start(store: Store, looking_often: None) -> AsyncIterator[StartSession
         roles: tuple[str, ...] = ("scheduler", "worker"),
         metrics: Metrics | None = None,
         messenger: Messenger | None = None,
+        secrets: SecretValues | None = None,
         **settings: Any,
     ) -> Session:
         chosen = Settings(**{"concurrency": 10, **settings})
-        session = Session(store, chosen, roles, {"http": runner}, [], metrics=metrics, messenger=messenger)
+        session = Session(
+            store, chosen, roles, {"http": runner}, [], metrics=metrics, messenger=messenger, secrets=secrets
+        )
         await session.open()
         opened.append(session)
         return session

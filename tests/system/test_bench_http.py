@@ -10,12 +10,12 @@ from detent.devtools.bench import http
 from detent.devtools.bench.http_sink import request_length
 
 
-@pytest.mark.parametrize("tls", [False, True])
-async def test_both_sides_send_every_request_in_turn(tls: bool) -> None:
+@pytest.mark.parametrize(("tls", "signed"), [(False, False), (True, False), (False, True)])
+async def test_both_sides_send_every_request_in_turn(tls: bool, signed: bool) -> None:
     if tls and shutil.which("openssl") is None:
         pytest.skip("there is no openssl to make a certificate with")
     told: list[int] = []
-    result = await http.bench_http(250, 5, 2, tls, told.append)
+    result = await http.bench_http(250, 5, 2, tls, signed, told.append)
     assert told == [500, 1000]
     assert len(result.bare.requests_per_second) == len(result.target.requests_per_second) == 2
     low, high = sorted(
@@ -23,7 +23,7 @@ async def test_both_sides_send_every_request_in_turn(tls: bool) -> None:
     )
     assert result.ratio == pytest.approx((low + high) / 2)
     table = dict(http.as_table(result))
-    assert table["requests"] == f"2 rounds of 250 each, {'TLS' if tls else 'plain'}"
+    assert table["requests"] == f"2 rounds of 250 each, {'TLS' if tls else 'plain'}{', signed' * signed}"
     assert table["ratio"].startswith(f"{result.ratio:.2f}")
 
 

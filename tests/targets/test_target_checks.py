@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from detent.domain.job import HttpTarget, PythonTarget, ShellTarget
+from detent.domain.secret_ref import SecretRef
 from detent.domain.target_rules import check_target
 from detent.domain.target_url import TargetError, check_url, parse_url
 
@@ -169,7 +170,8 @@ def test_too_many_headers_are_refused() -> None:
 
 
 def test_ordinary_headers_are_accepted() -> None:
-    headers = {
+    headers: dict[str, str | SecretRef] = {
+        "X-Api-Key": SecretRef("payments"),
         "Authorization": "Bearer x",
         "X-Colour": "grün\tund gut",
         "Content-Type": "text/plain",

@@ -59,12 +59,12 @@ def test_anything_else_is_refused_with_what_to_give_and_without_a_password(named
     assert message.startswith(
         "DETENT_COORDINATOR is not usable: give postgres, advisory, or an address such as etcd://"
     )
-    assert "secret" not in message
+    assert "hunter2" not in message
 
 
 def test_an_address_with_a_password_may_be_read_from_a_file(tmp_path: Path) -> None:
-    (tmp_path / "address").write_text("redis://:secret@h:6379/0\n")
+    (tmp_path / "address").write_text("redis://:hunter2@h:6379/0\n")
     environ = {"HOME": str(tmp_path), "DETENT_COORDINATOR_FILE": "address"}
     settings = Settings.load({}, environ, tmp_path)
-    assert settings.coordinator == "redis://:secret@h:6379/0"
-    assert "secret" not in repr(settings)
+    assert settings.coordinator == "redis://:hunter2@h:6379/0"
+    assert "hunter2" not in repr(settings)

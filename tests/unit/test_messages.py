@@ -10,10 +10,11 @@ from uuid import UUID
 import msgspec
 import pytest
 
+from detent.domain.webhooks import signed
 from detent.errors import UsageError
 from detent.store.expectations import Notice
 from detent.targets.messenger import check_address
-from detent.upkeep.messages import body_of, id_of, read_secrets, sentence, signed
+from detent.upkeep.messages import body_of, id_of, read_secrets, sentence
 from detent.upkeep.notices import Address
 
 TICK = datetime(2026, 11, 15, 9, tzinfo=UTC)

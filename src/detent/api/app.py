@@ -32,6 +32,7 @@ from detent.api import (
     pull,
     queues,
     runs,
+    secrets,
     tenants,
 )
 from detent.api.access_watch import AccessWatch
@@ -46,11 +47,16 @@ from detent.api.problems import PAGES, Refusal
 from detent.api.pull_waiters import PullWaiters
 from detent.api.routing import JSON_HEADERS, Endpoint, starlette_routes
 from detent.cluster.operations import ClusterOperations
+from detent.domain.secret_keys import read_master_keys
 from detent.jobs import JobOperations
+from detent.jobs.secrets import SecretCommands
+from detent.runtime.envelope import MasterKeys
 from detent.settings.settings import Settings
 from detent.store import Store
+from detent.store.db import PoolName
 from detent.telemetry.metrics import Metrics
 from detent.worker.pull import PulledRuns
+from detent.worker.secrets import PooledSecrets, SecretValues
 
 PARTS = (
     *(
@@ -70,7 +76,7 @@ PARTS = (
         pull,
         queues,
     ),
-    *(keys, tenants),
+    *(keys, tenants, secrets),
 )
 
 
@@ -86,7 +92,20 @@ def create_app(store: Store, *, settings: Settings, readiness: Readiness, metric
     access = AccessWatch(store.web_sessions)
     waiters = PullWaiters(store, most_waiting=max(1, settings.max_connections // 4))
     pulled = PulledRuns(store, use_cases, metrics)
-    api = Api(store, use_cases, ClusterOperations(store), settings, readiness, authenticator, access, waiters, pulled)
+    master = MasterKeys(read_master_keys(settings.secret_key))
+    api = Api(
+        store,
+        use_cases,
+        ClusterOperations(store),
+        settings,
+        readiness,
+        authenticator,
+        access,
+        waiters,
+        pulled,
+        SecretCommands(store, master),
+        SecretValues(PooledSecrets(store.secrets, PoolName.PULL), master),
+    )
     endpoints = all_endpoints()
     described = msgspec.json.encode(openapi.document(endpoints))
 

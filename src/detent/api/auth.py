@@ -31,10 +31,13 @@ from detent.store.keys import Credential, KeyStore, read_key
 Scope = Literal["public", "read", "work", "operate", "write", "admin"]
 SCOPES: tuple[Scope, ...] = get_args(Scope)
 
-# What a key of each scope may do: each includes those before it, except `work`, which can only execute runs.
+# What a key of each scope may do: each includes those before it, except `work` and `secrets`, which can
+# only execute runs.
 GRANTS: dict[KeyScope, frozenset[Scope]] = {
     "read": frozenset({"read"}),
     "work": frozenset({"work"}),
+    # Claimed runs have the values of their secrets.
+    "secrets": frozenset({"work"}),
     "operate": frozenset({"read", "work", "operate"}),
     "write": frozenset({"read", "work", "operate", "write"}),
     "admin": frozenset({"read", "work", "operate", "write", "admin"}),
@@ -68,8 +71,11 @@ class Caller:
         manages_all = self.tenant == DEFAULT_TENANT and self.scope == "admin"
         return None if manages_all or self.scope is None else self.tenant
 
+    def may(self, needed: Scope) -> bool:
+        return needed == "public" or (self.scope is not None and needed in GRANTS[self.scope])
+
     def check(self, needed: Scope) -> None:
-        if needed == "public" or (self.scope is not None and needed in GRANTS[self.scope]):
+        if self.may(needed):
             return
         enough = " or ".join(scope for scope in GRANTS if needed in GRANTS[scope])
         raise NotAuthorised(f"This key has the scope {self.scope}, and this needs {needed}: use a key with {enough}.")

@@ -14,11 +14,13 @@ from detent.api.pull_waiters import PullWaiters
 from detent.cluster.operations import ClusterOperations
 from detent.errors import NotAuthorised
 from detent.jobs import JobOperations
+from detent.jobs.secrets import SecretCommands
 from detent.settings.settings import Settings
 from detent.store import Store
 from detent.store.jobs import DEFAULT_TENANT
 from detent.telemetry.health import Check
 from detent.worker.pull import PulledRuns
+from detent.worker.secrets import SecretValues
 
 PREFIX = "/api/v1"
 Readiness = Callable[[], Awaitable[Mapping[str, Check]]]
@@ -35,6 +37,8 @@ class Api:
     access: AccessWatch
     waiters: PullWaiters
     pulled: PulledRuns
+    secrets: SecretCommands
+    secret_values: SecretValues
     caller: Caller = ANONYMOUS
 
     @property

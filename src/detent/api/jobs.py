@@ -200,7 +200,9 @@ async def resume_job(api: Api, id: str, body: Resume | None) -> Job:  # noqa: A0
 async def trigger_job(api: Api, id: str, body: Trigger | None) -> Reply[Run]:  # noqa: A002 - as above
     """Run a job now, in addition to its schedule. If an overlap forbids that, the answer is a skipped run."""
     payload = body.payload if body else UNSET
-    key = await api.jobs.lifecycle.trigger(await job_id(api, id), payload, tenant=api.tenant)
+    key = await api.jobs.lifecycle.trigger(
+        await job_id(api, id), payload, tenant=api.tenant, may_refer=api.caller.may("write")
+    )
     run = await api.store.runs.get(key, tenant=api.tenant)
     if run is None:
         raise NotFound(f"There is no run {run_id(key)}.")

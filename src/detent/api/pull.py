@@ -29,6 +29,7 @@ from detent.contract.pull import (
 )
 from detent.domain.documents import encode_json
 from detent.domain.identity import run_id
+from detent.domain.masking import Mask
 from detent.domain.run import Claim, Failed
 from detent.domain.text import check_seen
 from detent.errors import DetentError, Unavailable, UsageError
@@ -38,8 +39,9 @@ from detent.targets.exceptions import describe
 from detent.telemetry import transitions
 from detent.telemetry.log import logger
 from detent.worker.definitions import with_own_payload
-from detent.worker.execute import call_of
+from detent.worker.execute import call_of, masked_result
 from detent.worker.pull import Settled
+from detent.worker.secret_providers import SecretFault
 
 log = logger("pull")
 
@@ -82,13 +84,18 @@ async def complete_run(api: Api, id: str, body: CompleteRequest) -> SettledRun: 
             "store it elsewhere and report a reference to it.",
             "/result",
         )
+    mask = await _mask_of(api, id, body.token)
+    if mask is not None:
+        result = masked_result(result, mask)
     return _settled(id, await api.pulled.complete(api.tenant, run_key(id), body.token, result))
 
 
 @routes.post("/runs/{id}/fail", scope="work")
 async def fail_run(api: Api, id: str, body: FailRequest) -> SettledRun:  # noqa: A002 - as above
     """Report that the attempt failed; the job's definition decides about a retry."""
-    failed = Failed(body.error, body.retryable, retry_after=body.retry_after)
+    mask = await _mask_of(api, id, body.token)
+    error = body.error if mask is None else mask.text(body.error)
+    failed = Failed(error, body.retryable, retry_after=body.retry_after)
     settled = await api.pulled.fail(api.tenant, run_key(id), body.token, failed)
     if settled.wait is not None:
         api.waiters.wake_in(settled.wait)
@@ -154,24 +161,30 @@ async def _hand_out(api: Api, pulled: Sequence[Pulled]) -> list[ClaimedRun]:
     return runs
 
 
-async def _end(api: Api, claim: Claim, error: str) -> None:
-    """End a run that cannot be delivered to any worker. If that fails too, the run ends after several expired
+async def _end(api: Api, claim: Claim, error: str, *, retryable: bool = False) -> None:
+    """Fail a run that cannot be delivered to a worker. If that fails too, the run ends after several expired
     leases."""
     try:
-        await api.pulled.fail(api.tenant, claim.key, claim.token, Failed(error, retryable=False))
+        await api.pulled.fail(api.tenant, claim.key, claim.token, Failed(error, retryable=retryable))
     except Exception as failure:
         facts = transitions.facts_of(claim, None)
         log.error("a run that cannot be delivered is not ended", **facts, why=error, error=describe(failure))
 
 
 async def _claimed(api: Api, pulled: Pulled) -> ClaimedRun | None:
-    """None: the job's definition is unknown, and the run was ended."""
+    """None: the job's definition is unknown, or a secret cannot be used, and the attempt has failed."""
     claim = pulled.claim
     definition = await with_own_payload(api.store, claim, pulled.definition, pool=PoolName.PULL)
     if definition is None:
         await _end(api, claim, "The job's definition is gone, or this version cannot read it.")
         return None
     call = call_of(claim, definition)
+    if definition.refers and api.caller.scope == "secrets":
+        try:
+            call = await api.secret_values.fill_for_pull(call, definition._replace(tenant=api.tenant))
+        except SecretFault as fault:
+            await _end(api, claim, str(fault), retryable=True)
+            return None
     return ClaimedRun(
         run_id=claim.run_id,
         job_id=definition.job_id,
@@ -187,6 +200,23 @@ async def _claimed(api: Api, pulled: Pulled) -> ClaimedRun | None:
         timeout_seconds=call.timeout_seconds,
         lease_until=pulled.lease_until,
     )
+
+
+async def _mask_of(api: Api, run: str, token: int) -> Mask | None:
+    """What hides the secrets that this worker got with its claim; None: it got none."""
+    if api.caller.scope != "secrets":
+        return None
+    held = await api.store.pull.held(tenant=api.tenant, key=run_key(run), token=token)
+    if held is None:
+        return None
+    definition = await with_own_payload(api.store, held.claim, held.definition, pool=PoolName.PULL)
+    if definition is None or not definition.refers:
+        return None
+    try:
+        call = call_of(held.claim, definition)
+        return (await api.secret_values.fill_for_pull(call, definition._replace(tenant=api.tenant))).mask
+    except SecretFault as fault:
+        raise Unavailable(f"{fault} Without it the report cannot be masked: report again later.") from fault
 
 
 def _settled(text: str, settled: Settled) -> SettledRun:

@@ -42,6 +42,7 @@ from detent.api.request_parsing import (
     media_type,
     read_body,
 )
+from detent.api.visibility import for_caller
 from detent.contract.job import Job
 from detent.store.tenant_wall import walled
 
@@ -192,11 +193,19 @@ class Routes:
 
     def _add(self, method: str, paths: Iterable[str], **options: Any) -> Callable[[Handler], Handler]:
         def add(handler: Handler) -> Handler:
+            shown = for_caller(handler, _inside)
             for path in paths:
-                self.endpoints.append(Endpoint(method, self._prefix + path, handler, **options))
-            return handler
+                self.endpoints.append(Endpoint(method, self._prefix + path, shown, **options))
+            return shown
 
         return add
+
+
+def _inside(answer: Any, change: Callable[[Any], Any]) -> Any:
+    if isinstance(answer, Reply):
+        answer.value = change(answer.value)
+        return answer
+    return change(answer)
 
 
 def starlette_routes(api: Api, endpoints: Iterable[Endpoint]) -> list[Route]:

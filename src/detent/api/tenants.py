@@ -15,9 +15,11 @@ from detent.api.jobs import Limit
 from detent.api.routing import Routes
 from detent.contract.page import Page
 from detent.contract.tenant import Tenant
+from detent.domain.secret_ref import SecretName
 from detent.domain.target_patterns import MOST_PATTERNS, PatternError, read_pattern
 from detent.errors import UsageError
 from detent.store.keys import TenantName
+from detent.store.secrets import MissingSecrets
 
 routes = Routes(PREFIX)
 
@@ -40,7 +42,7 @@ class TenantSpec(Struct, frozen=True, forbid_unknown_fields=True):
 class TenantPatch(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     """New quotas of a tenant, and changes of its allow list. A quota that is left out stays; null removes it. A tenant
     that has more jobs than its new quota keeps them. `allow_targets` replaces the whole list; `allow` adds patterns to
-    it, `disallow` removes some."""
+    it, `disallow` removes some. `signing` is the secret that signs the HTTP calls of its jobs; null: none does."""
 
     max_jobs: Count | UnsetType | None = UNSET
     max_payload_bytes: Bytes | UnsetType | None = UNSET
@@ -50,6 +52,7 @@ class TenantPatch(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True)
     allow_targets: Patterns | UnsetType = UNSET
     allow: Patterns | UnsetType = UNSET
     disallow: Patterns | UnsetType = UNSET
+    signing: SecretName | UnsetType | None = UNSET
 
 
 class TenantQuery(Struct, forbid_unknown_fields=True):
@@ -83,13 +86,31 @@ async def get_tenant(api: Api, name: str) -> Tenant:
 
 @routes.patch("/tenants/{name}", scope="admin")
 async def change_tenant(api: Api, name: str, body: TenantPatch) -> Tenant:
-    """Change the quotas of a tenant, or the private addresses and guarded ports that its jobs may call."""
-    check_default_tenant(api, "Quotas and allow lists are changed")
+    """Change the quotas of a tenant, the addresses that its jobs may call, or the secret that signs its calls.
+
+    The last one can be changed by an administrator of that tenant as well.
+    """
     given = {field: value for field, value in msgspec.structs.asdict(body).items() if value is not UNSET}
+    if given.keys() != {"signing"} or await api.store.tenants.number(name) != api.tenant:
+        check_default_tenant(api, "Quotas and allow lists are changed")
+    if "signing" in given:
+        await _change_signing(api, name, given.pop("signing"))
     lists = {field: _normal(given.pop(field), field) for field in ALLOW_FIELDS if field in given}
     if lists:
         await api.store.tenants.change_targets(name, lambda before: _edited(name, before, lists), api.by)
-    return await api.store.tenants.change(name, given)
+    return await (api.store.tenants.change(name, given) if given else api.store.tenants.get(name))
+
+
+async def _change_signing(api: Api, name: str, secret: str | None) -> None:
+    try:
+        await api.store.tenants.sign_with(name, secret)
+    except MissingSecrets as error:
+        (missing,) = error.names
+        raise UsageError(
+            f"The tenant {name!r} has no secret {missing!r}: create it with `detent secret set {missing}` and a key of "
+            "that tenant.",
+            "/signing",
+        ) from error
 
 
 def _normal(patterns: Sequence[str], field: str) -> list[str]:

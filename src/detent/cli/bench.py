@@ -151,8 +151,9 @@ def register(jobs: str, at_once: str) -> None:
 @option("--connections", default="50", metavar="N", help="Connections, each with one request at a time. [50]")
 @option("--rounds", default="5", metavar="N", help="Rounds; both sides take turns. [5]")
 @option("--tls", is_flag=True, help="Use TLS, with a temporary certificate.")
+@option("--signed", is_flag=True, help="With a header and a signature from secrets.")
 @format_options()
-def http(requests: str, connections: str, rounds: str, tls: bool) -> None:
+def http(requests: str, connections: str, rounds: str, tls: bool, signed: bool) -> None:
     """Call a local server through the HTTP target; compare with the bare client."""
     import asyncio
     from dataclasses import asdict
@@ -167,7 +168,7 @@ def http(requests: str, connections: str, rounds: str, tls: bool) -> None:
     times = read_number("--rounds", rounds, 1, 1000)
     total = 2 * number * times
     with Progress("requests", total) as progress, asyncio.Runner(loop_factory=node.loop_factory()) as runner:
-        result = runner.run(bench_http(number, at_once, times, tls, progress.update))
+        result = runner.run(bench_http(number, at_once, times, tls, signed, progress.update))
     if invocation().format == "json":
         output.print_json(asdict(result))
     else:

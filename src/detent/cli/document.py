@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import sys
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -32,12 +33,23 @@ def _grace(flag: str, text: str) -> object:
     return text if text == "auto" else read_duration(flag, text)
 
 
+def _secret(flag: str, text: str) -> object:
+    return {"secret": text}
+
+
 READERS: dict[FieldKind, Callable[[str, str], object]] = {
+    "secret": _secret,
     "integer": _number,
     "duration": read_duration,
     "grace": _grace,
 }
-METAVARS: dict[FieldKind, str] = {"integer": "N", "duration": "TIME", "grace": "TIME", "instant": "TIME"}
+METAVARS: dict[FieldKind, str] = {
+    "secret": "SECRET",
+    "integer": "N",
+    "duration": "TIME",
+    "grace": "TIME",
+    "instant": "TIME",
+}
 # Where the kind of a field says less than its option should.
 OWN_METAVARS = {
     "timezone": "ZONE",
@@ -88,7 +100,7 @@ OPTIONS: tuple[Callable[[Any], Any], ...] = (
         "headers",
         metavar="NAME:VALUE",
         multiple=True,
-        help="With --url; may be repeated.",
+        help='With --url; may be repeated. The value may be a secret: {"secret": "NAME"}.',
         panel="Target",
     ),
     option(
@@ -167,14 +179,24 @@ def _target(kind: str, flags: Mapping[str, Any]) -> dict[str, Any]:
     return target
 
 
-def _headers(lines: Sequence[str]) -> dict[str, str]:
-    headers = {}
+def _headers(lines: Sequence[str]) -> dict[str, Any]:
+    headers: dict[str, Any] = {}
     for line in lines:
         name, colon, value = line.partition(":")
         if not colon or not name.strip():
             raise UsageError(f"--header is {line!r}: give it as NAME:VALUE, such as 'Accept: text/plain'.")
-        headers[name.strip()] = value.strip()
+        headers[name.strip()] = _header_value(value.strip())
     return headers
+
+
+def _header_value(text: str) -> object:
+    """Text, or a reference to a secret as JSON."""
+    if text.startswith("{"):
+        with suppress(ValueError):
+            found = json.loads(text)
+            if isinstance(found, dict) and found.keys() == {"secret"}:
+                return found
+    return text
 
 
 def _simple_fields(flags: Mapping[str, Any]) -> dict[str, Any]:

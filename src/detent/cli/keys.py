@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 key = group("key", "Create, list and revoke API keys.", panel="Administration")
 
-SCOPES = ("read", "work", "operate", "write", "admin")
+SCOPES = ("read", "work", "secrets", "operate", "write", "admin")
 
 COLUMNS = (
     Column("ID", lambda key: key["id"]),
@@ -54,7 +54,7 @@ _tenant_option = option(
     default="read",
     metavar="SCOPE",
     help="read; operate (also trigger, pause, cancel); write (also create, change, delete); admin (also keys and "
-    "tenants); or work, for workers only. [read]",
+    "tenants); work, for workers only; or secrets, for workers that get the secrets of their runs. [read]",
 )
 @option("--name", metavar="TEXT", help="The purpose of the key.")
 @option("--expires", metavar="TIME", help="Lifetime, such as 90d. [unlimited]")

@@ -23,6 +23,7 @@ from detent.cli.job_history import job
 from detent.cli.keys import key
 from detent.cli.queues import queue
 from detent.cli.runs import run
+from detent.cli.secrets import secret
 from detent.cli.tenants import tenant
 from detent.cli.tools import completion, version
 from detent.cli.top import top
@@ -63,6 +64,7 @@ for noun in (
     nodes.api,
     demo,
     key,
+    secret,
     tenant,
     queue,
     history,

@@ -152,6 +152,24 @@ def _change_list(name: str, field: str, patterns: tuple[str, ...]) -> None:
         output.print_fields(answer, (), identity="name")
 
 
+@command(tenant, "signing", examples=("detent tenant signing shop webhooks", "detent tenant signing shop none"))
+@click.argument("name")
+@click.argument("secret", metavar="SECRET|none")
+@api_options(quiet="its name only")
+def signing(name: str, secret: str) -> None:
+    """Sign the HTTP calls of a tenant with one of its secrets.
+
+    Jobs with a signing secret of their own use that one. All workers obey
+    within two seconds. For admins of the tenant, or of the default tenant.
+    """
+    with connect() as client:
+        answer = client.change_tenant(name, {"signing": None if secret == NO_LIMIT else secret})
+    signed = f"are signed with {answer['signing']}" if answer["signing"] else "are not signed"
+    output.say(f"HTTP calls of {answer['name']} {signed}.")
+    if invocation().format != "text":
+        output.print_fields(answer, (), identity="name")
+
+
 @command(
     tenant,
     "quota",
@@ -226,3 +244,4 @@ def _fields(tenant: Item) -> Iterator[Field]:
     yield Field("weight", "Weight", tenant["weight"])
     allowed = ", ".join(tenant["allow_targets"])
     yield Field("allow_targets", "Allowed targets", allowed or None, allowed or "-")
+    yield Field("signing", "Signing secret", tenant["signing"], tenant["signing"] or "-")

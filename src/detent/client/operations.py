@@ -16,6 +16,7 @@ from detent.client.pull import PullVerbs
 from detent.client.queues import QueueVerbs
 from detent.client.revisions import RevisionVerbs
 from detent.client.runs import RunVerbs
+from detent.client.secrets import SecretVerbs
 from detent.client.tenants import TenantVerbs
 from detent.client.ticks import TickVerbs
 
@@ -34,5 +35,6 @@ class Operations(
     ClusterVerbs,
     KeyVerbs,
     TenantVerbs,
+    SecretVerbs,
 ):
     """All verbs of the REST API."""

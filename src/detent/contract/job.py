@@ -10,6 +10,7 @@ from msgspec import Struct
 from detent.contract.page import Instant
 from detent.domain.job import ConcurrentPolicy, MissedWindow, NoticeFormat, Target
 from detent.domain.retry import Backoff
+from detent.domain.secret_ref import SecretRef
 from detent.domain.states import RunStatus
 
 JobStatus = Literal["active", "paused", "completed", "deleted"]
@@ -78,6 +79,7 @@ class Job(Struct, frozen=True, kw_only=True):
     notify_format: NoticeFormat
     collect_after: float
     idempotency_key_template: str | None
+    signing: SecretRef | None = None
     warnings: list[str]
 
 

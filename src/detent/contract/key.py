@@ -8,7 +8,7 @@ from msgspec import Struct
 
 from detent.contract.page import Instant
 
-KeyScope = Literal["read", "work", "operate", "write", "admin"]
+KeyScope = Literal["read", "work", "secrets", "operate", "write", "admin"]
 
 
 class ApiKey(Struct, frozen=True, kw_only=True):

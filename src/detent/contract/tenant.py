@@ -10,7 +10,7 @@ from detent.contract.page import Instant
 class Tenant(Struct, frozen=True, kw_only=True):
     """A tenant with its use and its quotas; null: no limit, or for payloads the limit of the server. When several
     tenants have waiting runs, they share the workers by `weight`. `allow_targets` are the private addresses and the
-    ports of databases and brokers that its jobs may call."""
+    ports of databases and brokers that its jobs may call. `signing` is the secret that signs its HTTP calls."""
 
     name: str
     created_at: Instant
@@ -21,3 +21,4 @@ class Tenant(Struct, frozen=True, kw_only=True):
     max_runs_per_second: float | None
     weight: int
     allow_targets: list[str]
+    signing: str | None = None

@@ -14,6 +14,7 @@ from detent.dashboard.changes import Form, text_of
 from detent.domain.job import JobSpec, kind_of
 from detent.domain.job_fields import JobField, fields_of
 from detent.domain.schedule.interval import parse_every
+from detent.domain.secret_ref import read_header
 from detent.errors import UsageError
 
 _EVERY = re.compile(r"(?:@?every\s+)?(.+)", re.IGNORECASE)
@@ -91,13 +92,13 @@ def _target(form: Form) -> dict[str, Any]:
             return {**target, "headers": headers} if headers else target
 
 
-def _headers(text: str) -> dict[str, str]:
-    headers = {}
+def _headers(text: str) -> dict[str, Any]:
+    headers: dict[str, Any] = {}
     for line in filter(None, map(str.strip, text.splitlines())):
         name, colon, value = line.partition(":")
         if not colon:
             raise UsageError(f"The header {line!r} has no colon: write one Name: value per line.", "/target")
-        headers[name.strip()] = value.strip()
+        headers[name.strip()] = msgspec.to_builtins(read_header(value.strip()))
     return headers
 
 

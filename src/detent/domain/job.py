@@ -12,6 +12,7 @@ from uuid import UUID
 from msgspec import Meta, Struct
 
 from detent.domain.retry import Backoff
+from detent.domain.secret_ref import SecretRef
 
 DEFAULT_TENANT = 1
 """The tenant of the cluster's operator."""
@@ -40,7 +41,7 @@ PositiveSeconds = Annotated[float, Meta(gt=0, le=31_536_000)]
 class HttpTarget(Struct, frozen=True, forbid_unknown_fields=True, tag_field="type", tag="http"):
     url: Annotated[str, Meta(min_length=1, max_length=8192)]
     method: Literal["GET", "POST", "PUT", "PATCH", "DELETE", "HEAD"] = "POST"
-    headers: dict[str, str] = {}
+    headers: dict[str, str | SecretRef] = {}
 
 
 class PythonTarget(Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True, tag_field="type", tag="python"):
@@ -53,7 +54,7 @@ class ShellTarget(Struct, frozen=True, forbid_unknown_fields=True, tag_field="ty
     command: (
         Annotated[str, Meta(min_length=1, max_length=65536)] | Annotated[list[str], Meta(min_length=1, max_length=1000)]
     )
-    env: dict[str, str] = {}
+    env: dict[str, str | SecretRef] = {}
 
 
 Target = HttpTarget | PythonTarget | ShellTarget
@@ -102,6 +103,8 @@ class JobSpec(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     notify_format: NoticeFormat = "webhook"
     collect_after: Seconds = 604_800
     idempotency_key_template: Annotated[str, Meta(min_length=1, max_length=500)] | None = None
+    # The last field, and not stored while it is null: versions before it can read all other jobs.
+    signing: SecretRef | None = None
 
 
 _KINDS: dict[type, TargetKind] = {HttpTarget: "http", PythonTarget: "python", ShellTarget: "shell"}
@@ -135,3 +138,5 @@ class Definition(NamedTuple):
     """About how many bytes of memory it takes."""
     tenant: int = 1
     """Whose job it is: decides which addresses and commands its runs may use."""
+    refers: bool = False
+    """Whether it refers to secrets: the others need no look at their payload."""

@@ -12,7 +12,10 @@ from __future__ import annotations
 from typing import Literal, NamedTuple
 
 # How people write the value. `grace` is a duration or `auto`, `names` is a list of words, `document` is JSON.
-FieldKind = Literal["text", "integer", "duration", "grace", "choice", "instant", "names", "switch", "document"]
+# `secret` is the name of a secret.
+FieldKind = Literal[
+    "text", "integer", "duration", "grace", "choice", "instant", "names", "switch", "document", "secret"
+]
 FieldGroup = Literal["definition", "schedule", "retries", "overlap", "deadlines", "queue"]
 
 
@@ -263,6 +266,14 @@ JOB_FIELDS: tuple[JobField, ...] = (
         "Template of the key by which a target recognises a repeated run.",
         default="{{job_id}}:{{scheduled_at_unix}}",
         flag="--idempotency-key",
+    ),
+    JobField(
+        "signing",
+        "Signing secret",
+        "secret",
+        "definition",
+        'The secret that signs HTTP calls by Standard Webhooks, {"secret": "NAME"}. Without it, that of the tenant '
+        "signs them, if it has one.",
     ),
 )
 

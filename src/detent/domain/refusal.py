@@ -15,6 +15,7 @@ from typing import Any
 import msgspec
 from msgspec import inspect
 
+from detent.domain.secret_ref import SecretRef, is_reference_name
 from detent.errors import UsageError
 
 LONGEST_SHOWN = 60
@@ -86,12 +87,17 @@ def _walk(place: str, document: object, kind: inspect.Type) -> tuple[list[str | 
 
 
 def _odd_entry(value: object) -> str:
-    """The entry of a mapping that was refused. The decoder does not name it, but our mappings hold only text."""
+    """The entry of a mapping that was refused. The decoder does not name it, but our mappings hold only text and
+    references to secrets."""
     if isinstance(value, dict):
         for key, entry in value.items():
-            if not isinstance(entry, str):
+            if not isinstance(entry, str) and not _is_reference(entry):
                 return str(key)
     return ""
+
+
+def _is_reference(entry: object) -> bool:
+    return isinstance(entry, dict) and entry.keys() == {"secret"} and is_reference_name(str(entry["secret"]))
 
 
 def _choose(kind: inspect.Type, value: object) -> inspect.Type:
@@ -103,7 +109,8 @@ def _choose(kind: inspect.Type, value: object) -> inspect.Type:
         for member in structs:
             if member.tag_field and value.get(member.tag_field) == member.tag:
                 return member
-        return next((member for member in kind.types if isinstance(member, inspect.DictType)), kind)
+        others = [member for member in kind.types if isinstance(member, inspect.DictType)]
+        return next(iter([*others, *(member for member in structs if not member.tag_field)]), kind)
     if isinstance(value, list):
         return next((member for member in kind.types if isinstance(member, inspect.ListType)), kind)
     return kind
@@ -162,6 +169,8 @@ def _wanted(kind: inspect.Type) -> str:
             return f"a number{_limits(kind)}"
         case inspect.ListType(item_type=item, min_length=low, max_length=high):
             return f"a list{_range(low, high, ' of ', ' items')}, each {_wanted(item)}"
+        case inspect.StructType(cls=cls) if cls is SecretRef:
+            return 'a secret, such as {"secret": "payments-key"}'
         case inspect.StructType(tag=tag):
             return f"an object of the type {shown(tag)}" if tag else "an object"
         case inspect.DictType():
@@ -176,6 +185,7 @@ _EXAMPLES: dict[str | int, str] = {
     "timezone": 'one such as "Europe/Berlin"',
     "url": 'one such as "https://example.org/hook"',
     "function": 'one such as "package.module:name"',
+    "secret": 'the name of a secret, such as "payments-key", "env:PAYMENTS_KEY" or "file:payments-key"',
 }
 
 _PLAIN: dict[type, str] = {

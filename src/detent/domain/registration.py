@@ -25,9 +25,10 @@ from detent.domain.documents import (
     utc_instant,
 )
 from detent.domain.identity import partition_of
-from detent.domain.job import JobSpec, kind_of, needs_of
+from detent.domain.job import HttpTarget, JobSpec, kind_of, needs_of
 from detent.domain.misfire import AUTOMATIC, MISSED, SHORTEST_GRACE
 from detent.domain.names import check_names
+from detent.domain.references import check_references
 from detent.domain.refusal import refused, shown
 from detent.domain.schedule import Schedule, ScheduleError
 from detent.domain.schedule.cautions import cautions
@@ -35,6 +36,7 @@ from detent.domain.schedule.cron_fields import uses_hash
 from detent.domain.schedule.keys import check_key_template
 from detent.domain.schedule.schedule import NO_LIMIT
 from detent.domain.schedule.steps import QUESTION_STEPS, CostlySchedule, Steps, batch_limit
+from detent.domain.sensitive import literal_warnings
 from detent.domain.target_rules import check_target
 from detent.domain.target_url import TargetError, check_url
 from detent.errors import UsageError
@@ -45,6 +47,7 @@ WAITING_LANES = {"QUEUE": -1, "REPLACE": -2}
 LONGEST_GRACE = 2**31 - 1
 
 _DECODER = msgspec.json.Decoder(JobSpec)
+_UNSIGNED = ',"signing":null}'
 
 
 class PreparedJob(NamedTuple):
@@ -67,6 +70,8 @@ class PreparedJob(NamedTuple):
     lanes: int
     once: bool
     warnings: list[str]
+    secrets: tuple[str, ...]
+    """The stored secrets that it refers to."""
 
 
 class CursorPlace(NamedTuple):
@@ -162,6 +167,7 @@ def prepare(
     if spec.name is None or spec.timezone != timing.schedule.timezone:
         spec = _changed(spec, name=name, timezone=timing.schedule.timezone)
         definition = b""
+    definition = definition or msgspec.json.encode(spec)
     return PreparedJob(
         job_id=job_id,
         number=number,
@@ -171,7 +177,7 @@ def prepare(
         partition=partition_of(job_id),
         target=kind_of(spec.target),
         needs=needs_of(spec.target),
-        definition=(definition or msgspec.json.encode(spec)).decode(),
+        definition=_stored(definition),
         stored=timing.stored,
         digest=timing.digest,
         grace=AUTOMATIC if spec.misfire_grace_seconds == "auto" else spec.misfire_grace_seconds,
@@ -179,11 +185,22 @@ def prepare(
         max_missed=spec.max_missed,
         lanes=lanes_of(spec),
         once=spec.delivery == "at_most_once",
-        warnings=[*timing.warnings, *timings.key_warnings(spec, timing, created_at)],
+        warnings=[
+            *timing.warnings,
+            *timings.key_warnings(spec, timing, created_at),
+            *literal_warnings(spec.target),
+        ],
+        secrets=check_references(spec, definition),
     )
 
 
 _changed = msgspec.structs.replace
+
+
+def _stored(definition: bytes) -> str:
+    """Without `signing` where it is null: nodes of versions without that field then read the job as well."""
+    text = definition.decode()
+    return f"{text[: -len(_UNSIGNED)]}}}" if text.endswith(_UNSIGNED) else text
 
 
 def lanes_of(spec: JobSpec) -> int:
@@ -313,6 +330,8 @@ def _read_closely(spec: JobSpec) -> tuple[JobSpec, bytes]:
 def _check_parts(spec: JobSpec) -> None:
     check_names(spec)
     _check_expectations(spec)
+    if spec.signing is not None and not isinstance(spec.target, HttpTarget):
+        raise UsageError("signing is given, but only HTTP calls are signed: remove it.", "/signing")
     try:
         check_target(spec.target)
     except TargetError as error:

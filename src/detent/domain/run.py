@@ -15,6 +15,8 @@ from msgspec import Struct
 
 from detent.domain.identity import RunKey, run_id
 from detent.domain.job import Target
+from detent.domain.masking import Mask
+from detent.domain.webhooks import Signing
 
 
 class Claim(NamedTuple):
@@ -65,6 +67,14 @@ class Call(Struct, frozen=True):
     """The parent span for what the target does; None: the run is not traced."""
     window: Callable[[], datetime | None] = lambda: None
     """Computes `window_start`, which few targets need."""
+    mask: Mask | None = None
+    """Hides the secrets that were filled in; None: there are none."""
+    signing: Signing | None = None
+    """What signs an HTTP call; None: it is not signed."""
+
+    def __repr__(self) -> str:
+        """Without payload and target, which may hold secrets."""
+        return f"Call({self.job!r}, {self.run_id}, attempt {self.attempt})"
 
     @property
     def window_start(self) -> datetime | None:

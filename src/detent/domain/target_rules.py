@@ -7,6 +7,8 @@ from collections.abc import Mapping
 
 from detent.domain.job import HttpTarget, PythonTarget, ShellTarget, Target
 from detent.domain.refusal import pointer_to
+from detent.domain.secret_ref import SecretRef
+from detent.domain.sensitive import MASKED
 from detent.domain.target_url import TargetError, check_url
 
 MAX_HEADER_CHARACTERS = 16_384
@@ -53,7 +55,7 @@ def check_target(target: Target) -> None:
             _check_shell(target)
 
 
-def check_headers(headers: Mapping[str, str]) -> None:
+def check_headers(headers: Mapping[str, str | SecretRef]) -> None:
     seen: set[str] = set()
     for name, value in headers.items():
         lowered = name.lower()
@@ -63,7 +65,7 @@ def check_headers(headers: Mapping[str, str]) -> None:
         if sentence is not None:
             raise TargetError(_pointer("headers", name), sentence)
         seen.add(lowered)
-    size = sum(len(name) + len(value) for name, value in headers.items())
+    size = sum(len(name) + len(value) for name, value in headers.items() if isinstance(value, str))
     if size > MAX_HEADER_CHARACTERS:
         raise TargetError(
             _pointer("headers"),
@@ -72,13 +74,20 @@ def check_headers(headers: Mapping[str, str]) -> None:
         )
 
 
-def _header_fault(name: str, lowered: str, value: str) -> str | None:
+def _header_fault(name: str, lowered: str, value: str | SecretRef) -> str | None:
     if not _HEADER_NAME.fullmatch(name):
         return f"{name!r} is not a header name; use letters, digits and hyphens."
     if lowered in _OURS or lowered.startswith("detent-"):
         return f"The header {name} is set by detent for every call; remove it or choose another name."
     if lowered in _CONNECTION:
         return f"The header {name} belongs to the connection, not to the job; remove it."
+    if isinstance(value, SecretRef):  # its value is checked when it is filled in
+        return None
+    if value == MASKED:
+        return (
+            f"The value of the header {name} is {MASKED}, which stands for one that your key could not see: read the "
+            "job with a key of a higher scope, or write the value."
+        )
     if not _HEADER_VALUE.fullmatch(value):
         return f"The value of the header {name} contains a line break or another control character; remove it."
     return None
@@ -106,7 +115,7 @@ def _check_shell(target: ShellTarget) -> None:
         _check_variable(name, value)
 
 
-def _check_variable(name: str, value: str) -> None:
+def _check_variable(name: str, value: str | SecretRef) -> None:
     pointer = _pointer("env", name)
     if not _VARIABLE.fullmatch(name):
         raise TargetError(
@@ -116,7 +125,8 @@ def _check_variable(name: str, value: str) -> None:
         )
     if name.startswith("DETENT_"):
         raise TargetError(pointer, f"{name} cannot be set; names that start with DETENT_ are set by detent.")
-    _check_word(value, pointer)
+    if isinstance(value, str):
+        _check_word(value, pointer)
 
 
 def _check_word(word: str, pointer: str) -> None:

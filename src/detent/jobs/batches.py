@@ -25,6 +25,7 @@ from detent.errors import Conflict, ManyFaults, UsageError
 from detent.jobs.edits import Change, canonical
 from detent.jobs.moves import new_jobs
 from detent.jobs.register import ATTEMPTS, NameTaken, revise
+from detent.jobs.secret_faults import unknown_secrets
 from detent.jobs.target_check import TargetCheck, TenantRules
 from detent.runtime.arithmetic import compute
 from detent.store import Store
@@ -32,6 +33,7 @@ from detent.store.connection import Connection
 from detent.store.db import PoolName, Rejected, Row
 from detent.store.job_writes import NAME_INDEX, Moved, NamesInUse, Ownership, adopt, announce, insert, insert_on
 from detent.store.jobs import DEFAULT_TENANT
+from detent.store.secrets import MissingSecrets
 from detent.store.tenants import TenantQuota, reserved, use_quota
 
 AT_A_TIME = 64
@@ -81,6 +83,8 @@ class JobBatches:
                 await insert(self._database, new, Ownership(tenant, owner, quota.now, by), quota)
             except NamesInUse as error:
                 raise _taken(items, error) from error
+            except MissingSecrets as error:
+                raise unknown_secrets(items, error.names) from error
         return plan.results
 
     async def upsert(
@@ -104,6 +108,8 @@ class JobBatches:
                     await self._database.transaction(PoolName.REQUEST, partial(_write, plan, whose, quota))
             except (Moved, NamesInUse):
                 continue  # another request was faster: compare again
+            except MissingSecrets as error:
+                raise unknown_secrets(items, error.names) from error
             except Rejected as error:
                 if error.constraint != NAME_INDEX:
                     raise

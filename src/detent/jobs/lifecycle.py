@@ -25,6 +25,7 @@ from detent.errors import Conflict, JobNotFound, NotFound, UsageError
 from detent.jobs.edits import Expected
 from detent.jobs.moves import resumed, schedule_of_row, stopped
 from detent.jobs.register import ANYTHING, ATTEMPTS, busy
+from detent.jobs.secret_faults import payload_secrets, unknown_in_payload
 from detent.runtime.arithmetic import compute
 from detent.store import Store
 from detent.store.connection import Connection
@@ -32,6 +33,7 @@ from detent.store.db import PoolName, Row
 from detent.store.job_writes import Moved, announce, cancel_waiting, move, set_pause
 from detent.store.jobs import DEFAULT_TENANT
 from detent.store.live_runs import cancel_open, trigger
+from detent.store.secrets import MissingSecrets, keep
 from detent.store.skips import add_skip, remove_skip, skips_of
 from detent.store.tenants import payload_limit
 
@@ -121,15 +123,27 @@ class JobLifecycle:
 
         await self._change(job_id, tenant, change)
 
-    async def trigger(self, job_id: UUID, payload: object = UNSET, *, tenant: int = DEFAULT_TENANT) -> RunKey:
+    async def trigger(
+        self, job_id: UUID, payload: object = UNSET, *, tenant: int = DEFAULT_TENANT, may_refer: bool = True
+    ) -> RunKey:
         """Run the job now, outside its schedule, with another payload if one is given. If no lane is free, the run
-        with the returned key is `skipped: overlap`."""
-        text = None
+        with the returned key is `skipped: overlap`. `may_refer`: whether the payload may refer to secrets."""
+        text: str | None = None
+        secrets: tuple[str, ...] = ()
         if payload is not UNSET:
             limit = await payload_limit(self._database, tenant, self._max_payload_bytes)
             text = encode_json(_checked_payload(payload, limit))
+            secrets = payload_secrets(payload, allowed=may_refer)
         row = await self._store.jobs.to_change(tenant, job_id)
-        key: RunKey | None = await self._database.transaction(PoolName.REQUEST, lambda c: trigger(c, row["job"], text))
+
+        async def start(connection: Connection) -> RunKey | None:
+            await keep(connection, tenant, secrets)
+            return await trigger(connection, row["job"], text)
+
+        try:
+            key = await self._database.transaction(PoolName.REQUEST, start)
+        except MissingSecrets as error:
+            raise unknown_in_payload(payload, error.names) from error
         if key is None:
             raise JobNotFound(job_id)
         return key

@@ -24,6 +24,7 @@ from detent.domain.schedule.steps import BatchSteps, CostlySchedule, Steps, batc
 from detent.errors import Conflict
 from detent.jobs.edits import Change, Edit, Expected, canonical, edit_of, patched
 from detent.jobs.moves import edited, new_jobs
+from detent.jobs.secret_faults import unknown_secret, unknown_secrets
 from detent.jobs.target_check import TargetCheck
 from detent.runtime.arithmetic import compute
 from detent.store import Store
@@ -44,6 +45,7 @@ from detent.store.job_writes import (
 )
 from detent.store.job_writes import revise as write_revisions
 from detent.store.jobs import DEFAULT_TENANT
+from detent.store.secrets import MissingSecrets
 from detent.store.tenants import TenantQuota, payload_limit, reserved
 
 ATTEMPTS = 10
@@ -86,6 +88,10 @@ class JobRegistration:
                 await insert(self._database, new, Ownership(tenant, owner, now, by), quota)
             except NamesInUse as error:
                 raise NameTaken(error.first) from error
+            except MissingSecrets as error:
+                raise (
+                    unknown_secret(specs[0], error.names) if len(specs) == 1 else unknown_secrets(specs, error.names)
+                ) from error
         return [new_job(each.job, each.where, now, owner) for each in new]
 
     async def upsert(
@@ -162,6 +168,8 @@ class JobRegistration:
             await self._database.transaction(PoolName.REQUEST, lambda c: revise(c, [(job, row)], owner, by))
         except Moved:
             return None
+        except MissingSecrets as error:
+            raise unknown_secret(job.spec, error.names) from error
         except Rejected as error:
             if error.constraint != NAME_INDEX:
                 raise

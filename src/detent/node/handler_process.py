@@ -51,7 +51,7 @@ from detent.targets.frames import (
 from detent.targets.python import DaemonThreads, Describer, invoke
 from detent.targets.run import HandlerRun
 from detent.targets.shell_user import hide_memory
-from detent.telemetry.log import configure
+from detent.telemetry.log import configure, hiding
 
 _PR_SET_PDEATHSIG = 1
 _LEAVING_SECONDS = 1.0
@@ -174,6 +174,10 @@ class Handlers:
             return Failed(f"The app has no function {start.function!r} in this process.", retryable=False)
         run = HandlerRun(call_in(start), backend)
         self._line.send(Begun())
+        with hiding(run.mask):
+            return await self._invoke(function, run)
+
+    async def _invoke(self, function: Callable[..., Any], run: HandlerRun) -> Outcome:
         try:
             if inspect.iscoroutinefunction(function):
                 return self._describer.returned(run, await invoke(function, run))
@@ -191,7 +195,8 @@ class Handlers:
         def work() -> None:
             ended: tuple[Any, BaseException | None]
             try:
-                ended = invoke(function, run), None
+                with hiding(run.mask):
+                    ended = invoke(function, run), None
             except BaseException as error:
                 ended = None, error
             self._loop.call_soon_threadsafe(over.set_result, ended)

@@ -18,6 +18,7 @@ from detent.node.cluster_signals import CachedSignals
 from detent.node.console import Console, say
 from detent.node.database import check_keys, opened_store, prepared_database
 from detent.node.readiness import Readiness
+from detent.node.secrets import secret_values
 from detent.node.session import Session
 from detent.node.shell import ShellAccess, check_shell_user, shell_access
 from detent.runtime import failpoints
@@ -38,6 +39,7 @@ from detent.telemetry.log import configure, logger
 from detent.telemetry.metrics import Metrics
 from detent.upkeep.notices import address_of
 from detent.worker.execute import Runner
+from detent.worker.secrets import SecretValues
 
 if TYPE_CHECKING:
     from detent.targets.lookup import TenantResolver
@@ -110,6 +112,7 @@ class Node:
         self._draining = False
         self._capacity = Capacity()
         self._shell = ShellAccess()
+        self._secrets: SecretValues | None = None
         self._metrics = Metrics()
         self._metrics.gauges = lambda: self._session.gauges() if self._session is not None else None
         self._metrics.cluster = CachedSignals(lambda: self._store)
@@ -139,6 +142,7 @@ class Node:
             await self._examine_database(guard)
             await check_keys(self._settings, store, serves_api="api" in self._roles)
             self._shell = await shell_access(self._settings, self._roles, store)
+            self._secrets = await secret_values(self._settings, self._roles, store)
             listening = await self._start_api(stack, store)
             await self._start_probes(stack)
             if self._demo:
@@ -308,7 +312,7 @@ class Node:
                 store, self._settings, self._roles, runners, functions,
                 address=listening and reachable(listening), metrics=self._metrics, guard=guard,
                 messenger=messenger, draining=self._draining, capacity=self._capacity,
-                shell_tenants=self._shell.tenants,
+                shell_tenants=self._shell.tenants, secrets=self._secrets,
             )  # fmt: skip
             joined = await self._try_open(session)
             if joined is not None:  # the API answers even while nothing may fire

@@ -28,6 +28,7 @@ from detent.domain.schedule import tzdata_version
 from detent.errors import DetentError, Unavailable
 from detent.jobs import JobOperations
 from detent.runtime.clock import DatabaseClock, monotonic
+from detent.runtime.envelope import MasterKeys
 from detent.runtime.service import Loop, backoff
 from detent.runtime.wakeups import Wakeups
 from detent.scheduler.lifecycle import LifecycleLoop
@@ -55,6 +56,8 @@ from detent.version import __version__
 from detent.worker.execute import Runner
 from detent.worker.handler_backend import HandlerBackend
 from detent.worker.queues.book import QueueBook
+from detent.worker.secret_providers import SecretProviders
+from detent.worker.secrets import SecretValues
 from detent.worker.worker import Worker
 
 log = logger("node")
@@ -78,6 +81,7 @@ class Session:
         draining: bool = False,
         capacity: Capacity | None = None,
         shell_tenants: Collection[int] = (),
+        secrets: SecretValues | None = None,
     ) -> None:
         """`address` is where the API of this process listens; the values after it outlive the session. `draining`: an
         operator drained the session before, and has not resumed it. `shell_tenants`: whose commands this node runs."""
@@ -99,6 +103,7 @@ class Session:
         self._metrics = metrics or Metrics()
         self._guard = guard or AdmissionCheck(store, settings.clock_step_limit_seconds)
         self._messenger = messenger or Messenger(ClusterPolicies(store.tenants))
+        self._secrets = secrets or SecretValues(store.secrets, MasterKeys(), SecretProviders())
         self.capacity = capacity or Capacity()
         self._firing_loops: list[Loop] = []
         self._background: list[Loop] = []
@@ -164,7 +169,7 @@ class Session:
                 store, membership, self.clock, self._runners, book=self.book, queues=settings.queues,
                 capabilities=self._capabilities, concurrency=settings.concurrency,
                 tenant_headroom=settings.tenant_headroom, wakeups=wakeups, metrics=metrics, handlers=self.capacity,
-                draining=self.draining,
+                secrets=self._secrets, draining=self.draining,
             )  # fmt: skip
         self.scheduler = Scheduler(
             store, membership, self.clock, worker=self.worker, book=self.book, wakeups=wakeups, metrics=metrics,

@@ -9,6 +9,8 @@ from ipaddress import ip_network
 from pathlib import Path
 from urllib.parse import urlsplit
 
+from detent.domain.secret_keys import read_master_keys
+
 ARCHIVES = ("file", "s3", "s3a", "gs", "az", "azure", "abfs", "abfss")
 
 Reader = Callable[[object], object]
@@ -141,6 +143,20 @@ def tenants(raw: object) -> tuple[str, ...]:
     if not all(re.fullmatch(r"[a-z0-9](?:[a-z0-9-]{0,61}[a-z0-9])?", name) for name in found):
         raise ValueError
     return found
+
+
+def patterns(raw: object) -> tuple[str, ...]:
+    """Names of environment variables, with * for any characters. An empty list in a file means none."""
+    found = () if raw == [] else names(raw)
+    if not all(re.fullmatch(r"[A-Za-z_*][A-Za-z0-9_*]*", name) for name in found):
+        raise ValueError
+    return found
+
+
+def secret_keys(raw: object) -> str:
+    if not isinstance(raw, str) or not read_master_keys(raw):
+        raise ValueError
+    return raw
 
 
 def networks(raw: object) -> tuple[str, ...]:

@@ -31,7 +31,9 @@ from detent.settings.readers import (
     networks,
     or_auto,
     path,
+    patterns,
     seconds,
+    secret_keys,
     switch,
     tenants,
     text,
@@ -154,6 +156,21 @@ class Settings:
         None, url("http", "https"), "an address such as https://monitor.example.com/ping/detent", secret=True
     )
     heartbeat_seconds: float = _setting(60.0, seconds(1, 86_400), "a number of seconds between 1 and 86400")
+    secret_key: str | None = _setting(
+        None,
+        secret_keys,
+        "a key that `detent secret generate-key` prints, or several, the newest first, separated by commas",
+        secret=True,
+    )
+    secret_environment: tuple[str, ...] = _setting(
+        (), patterns, "names of environment variables, separated by commas, such as PAYMENT_*"
+    )
+    secret_directory: Path | None = _setting(  # noqa: RUF009 - a field, not a default
+        None, path, "a folder of files, such as /run/credentials"
+    )
+    secret_provider_tenants: tuple[str, ...] = _setting(
+        ("default",), tenants, "the names of the tenants whose jobs may use env: and file:, separated by commas"
+    )
     traces: str = _setting("none", choice("none", "otlp"), "none or otlp")
     trace_ratio: float = _setting(1.0, seconds(0, 1), "a number between 0 and 1")
     api_url: str = _setting("http://127.0.0.1:8787", url("http", "https"), "an address such as http://127.0.0.1:8787")

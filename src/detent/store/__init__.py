@@ -28,6 +28,7 @@ from detent.store.reruns import RerunStore
 from detent.store.retention import RetentionStore
 from detent.store.revisions import RevisionStore
 from detent.store.runs import RunStore
+from detent.store.secrets import SecretStore
 from detent.store.set_aside import SetAsideStore
 from detent.store.signals import SignalStore
 from detent.store.skips import SkipStore
@@ -62,6 +63,7 @@ class Store:
         self.retention = RetentionStore(database)
         self.revisions = RevisionStore(database)
         self.runs = RunStore(database)
+        self.secrets = SecretStore(database)
         self.set_aside = SetAsideStore(database)
         self.signals = SignalStore(database)
         self.skips = SkipStore(database)

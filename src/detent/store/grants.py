@@ -52,6 +52,8 @@ TABLES = {
     "runs": _READ,
     "schedules": _ALL,
     "schema_migrations": _READ,
+    "secret_versions": _ALL,
+    "secrets": _ALL,
     "segments": _ALL,
     "sessions": _ALL,
     "set_aside": _ALL,
@@ -70,7 +72,8 @@ TABLES = {
 # Whose rows name their tenant, and whose rows belong to a job.
 OF_TENANTS = (
     *("api_keys", "incidents", "job_counts", "job_reservations", "jobs", "limits", "pull_leases", "pull_workers"),
-    *("queues", "request_budgets", "requests", "run_minutes", "tenant_jobs", "tenant_targets", "tenants"),
+    *("queues", "request_budgets", "requests", "run_minutes", "secret_versions", "secrets", "tenant_jobs"),
+    *("tenant_targets", "tenants"),
 )
 # Not history itself: under a policy the server no longer says for which time a partition is missing, and a node has to
 # know it to add one.

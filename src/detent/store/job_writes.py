@@ -14,10 +14,12 @@ import msgspec
 
 from detent.contract.job import JobStatus, OnResume
 from detent.domain.misfire import CatchUp, MissedRange
+from detent.domain.references import may_refer
 from detent.domain.registration import CursorPlace, PreparedJob
 from detent.store import sql
 from detent.store.connection import Connection
 from detent.store.db import Database, PoolName, Rejected, Row
+from detent.store.secrets import keep, note_references
 from detent.store.tenant_wall import has_policies
 from detent.store.tenants import TenantQuota, use_quota
 from detent.store.upkeep import JOBS_CHANNEL
@@ -127,7 +129,10 @@ async def insert(database: Database, jobs: Sequence[NewJob], whose: Ownership, q
 
 
 async def insert_on(connection: Connection, jobs: Sequence[NewJob], whose: Ownership) -> None:
-    """As insert, inside a transaction; a name in use may also be Rejected by its index."""
+    """As insert, inside a transaction; a name in use may also be Rejected by its index. MissingSecrets where a job
+    refers to a secret that does not exist."""
+    referring = [new.job for new in jobs if new.job.secrets]
+    await keep(connection, whose.tenant, (name for job in referring for name in job.secrets))
     schedules = await _schedule_numbers(connection, [new.job for new in jobs])
     queues = await _queue_numbers(connection, whose.tenant, [new.job for new in jobs])
     cursors = [
@@ -142,6 +147,7 @@ async def insert_on(connection: Connection, jobs: Sequence[NewJob], whose: Owner
         await _insert_few(connection, jobs, cursors, whose)
     else:
         await _copy(connection, jobs, cursors, whose)
+    await note_references(connection, [(job.number, job.secrets) for job in referring])
 
 
 async def _insert_few(connection: Connection, jobs: Sequence[NewJob], cursors: Sequence[Any], whose: Ownership) -> None:
@@ -184,8 +190,9 @@ async def _gently(rows: Sequence[Any]) -> AsyncIterator[Any]:
 
 
 async def revise(connection: Connection, revised: Sequence[RevisedJob], owner: str | None, by: str | None) -> None:
-    """New revisions of jobs; or Moved. The cursors stay on their ticks."""
+    """New revisions of jobs; or Moved, or MissingSecrets. The cursors stay on their ticks."""
     jobs = [each.job for each in revised]
+    await keep(connection, revised[0].row["tenant"], (name for job in jobs for name in job.secrets))
     schedules = await _schedule_numbers(connection, jobs)
     queues = await _queue_numbers(connection, revised[0].row["tenant"], jobs)
     rows = [
@@ -200,6 +207,14 @@ async def revise(connection: Connection, revised: Sequence[RevisedJob], owner: s
     written = await connection.fetch(sql.job.REVISE.text, *zip(*rows, strict=True), owner, last_ticks, by, *missed)
     if len(written) < len(revised):
         raise Moved
+    await note_references(
+        connection,
+        [
+            (each.job.number, each.job.secrets)
+            for each in revised
+            if each.job.secrets or may_refer(each.row["definition"].encode())
+        ],
+    )
     await connection.fetch(sql.cursor.MARK_CROWDED.text, [job.number for job in jobs])
 
 

@@ -11,6 +11,7 @@ import msgspec
 
 from detent.domain.identity import MANUAL, RunKey
 from detent.domain.job import Definition, JobSpec
+from detent.domain.references import refers
 from detent.domain.run import Claim
 from detent.domain.states import CODES, RunStatus
 from detent.runtime.bisection import halve_until_alone
@@ -145,7 +146,7 @@ class LiveRunStore:
             if spec is None:
                 spec, size = self._read_spec(name, text), size + SPEC_BYTES + CHARACTER_BYTES * len(text)
             if spec is not None:
-                found[job, revision] = Definition(number, name, spec, created_at, size, tenant)
+                found[job, revision] = Definition(number, name, spec, created_at, size, tenant, refers(spec, text))
         return found
 
     def _read_spec(self, job: str, text: str) -> JobSpec | None:

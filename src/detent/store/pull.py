@@ -14,6 +14,7 @@ import msgspec
 
 from detent.domain.identity import RunKey
 from detent.domain.job import Definition, JobSpec
+from detent.domain.references import refers
 from detent.domain.run import Claim
 from detent.domain.states import CODES, RunStatus
 from detent.store import sql
@@ -188,7 +189,8 @@ def _definition(row: Row) -> Definition | None:
         return None
     try:
         spec = msgspec.json.decode(row["definition"], type=JobSpec)
-        return Definition(row["id"], row["name"], spec, row.get("created_at"))
+        text = row["definition"]
+        return Definition(row["id"], row["name"], spec, row.get("created_at"), refers=refers(spec, text))
     except Exception as error:  # as in live_runs
         log.error("a job's definition cannot be read", job=row["name"], error=str(error))
         return None

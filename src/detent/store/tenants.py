@@ -23,6 +23,7 @@ from detent.store import sql
 from detent.store.connection import Connection
 from detent.store.db import Database, PoolName, Row
 from detent.store.queues import WHOLE_TENANT, RunLimits, set_limits
+from detent.store.secrets import keep
 from detent.telemetry.log import logger
 
 log = logger("store")
@@ -93,6 +94,18 @@ class TenantStore:
 
         await self._database.transaction(PoolName.REQUEST, write)
         return await self.get(name)
+
+    async def sign_with(self, name: str, secret: str | None) -> None:
+        """Sign the calls of a tenant with one of its secrets, or not; or MissingSecrets."""
+
+        async def write(connection: Connection) -> None:
+            rows = await connection.fetch(sql.tenant.LOCK.text, name)
+            if not rows:
+                raise TenantNotFound(name)
+            await keep(connection, rows[0]["tenant"], [] if secret is None else [secret])
+            await connection.fetch(sql.tenant.SET_SIGNING.text, name, secret)
+
+        await self._database.transaction(PoolName.REQUEST, write)
 
     # -- which addresses their jobs may call
 

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from detent.targets.text import first_bytes, last_bytes, one_line, storable
+
+Hide = Callable[[str], str]
 
 
 class Capture:
@@ -30,16 +34,17 @@ class Capture:
     def omitted(self) -> int:
         return max(0, self._after_head - self._tail_limit)
 
-    def text(self) -> str:
+    def text(self, hide: Hide = str) -> str:
+        """`hide` masks secrets in each part, which may begin or end inside of one."""
         tail = bytes(self._tail[-self._tail_limit :])
         if not self.omitted:
             everything = storable(bytes(self._head) + tail)
-            return first_bytes(everything, self._head_limit + self._tail_limit)
+            return hide(first_bytes(everything, self._head_limit + self._tail_limit))
         head_text = first_bytes(storable(bytes(self._head), complete=False), self._head_limit)
         tail_text = last_bytes(storable(tail), self._tail_limit)
-        return f"{head_text}\n[{self.omitted} bytes left out]\n{tail_text}"
+        return f"{hide(head_text)}\n[{self.omitted} bytes left out]\n{hide(tail_text)}"
 
-    def last_line(self) -> str:
+    def last_line(self, hide: Hide = str) -> str:
         recent = storable(bytes(self._tail[-4096:] or self._head[-4096:]))
         lines = [line for line in recent.splitlines() if line.strip()]
-        return one_line(lines[-1]) if lines else ""
+        return one_line(hide(lines[-1])) if lines else ""

@@ -13,6 +13,7 @@ import msgspec
 from msgspec import Struct
 
 from detent.domain.job import PythonTarget
+from detent.domain.masking import Mask
 from detent.domain.run import Call, Claim, Committed, Failed, Outcome, Succeeded
 
 _LENGTH = struct.Struct("!I")
@@ -58,6 +59,11 @@ class Start(Struct, frozen=True, tag=True):
     timeout_seconds: float
     traceparent: str | None
     window_start: datetime | None
+    hidden: tuple[str, ...] = ()
+    """The values of secrets in the payload, which must not come back."""
+
+    def __repr__(self) -> str:
+        return f"Start({self.job!r}, {self.run_id})"
 
 
 class Stop(Struct, frozen=True, tag=True):
@@ -150,6 +156,7 @@ def start_of(call: Call) -> Start:
         timeout_seconds=call.timeout_seconds,
         traceparent=call.traceparent,
         window_start=call.window_start,
+        hidden=() if call.mask is None else call.mask.values,
     )
 
 
@@ -167,6 +174,7 @@ def call_in(start: Start) -> Call:
         timeout_seconds=start.timeout_seconds,
         traceparent=start.traceparent,
         window=lambda: start.window_start,
+        mask=Mask(start.hidden) if start.hidden else None,
     )
 
 

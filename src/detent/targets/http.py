@@ -23,9 +23,11 @@ from yarl import URL
 from detent.domain.documents import encode_json
 from detent.domain.job import HttpTarget
 from detent.domain.run import Call, Failed, NotBegun, Outcome, Succeeded
+from detent.domain.secret_ref import SecretRef
 from detent.domain.target_access import TargetFault, TargetRules
 from detent.domain.target_rules import CALL_HEADER, check_headers
 from detent.domain.target_url import TargetError, parse_url
+from detent.domain.webhooks import signed
 from detent.targets.http_failures import connection_failure, refusal_of
 from detent.targets.policies import TargetPolicies
 from detent.targets.sessions import GuardedSessions
@@ -50,15 +52,29 @@ class PreparedRequest(NamedTuple):
     traced: bool
 
 
-@lru_cache(maxsize=1024)
-def _prepare(url: str, headers: tuple[tuple[str, str], ...]) -> PreparedRequest:
+def _prepare(url: str, headers: tuple[tuple[str, str | SecretRef], ...]) -> PreparedRequest:
     """Checked here too, not only at registration: the rules may be stricter now."""
     parsed = parse_url(url)
     check_headers(dict(headers))
+    plain = [(name, value) for name, value in headers if isinstance(value, str)]
+    if len(plain) < len(headers):
+        raise TargetError(
+            "/target/headers", "A header refers to a secret, and only a worker of a cluster can fill it in."
+        )
     merged = CIMultiDict({"User-Agent": f"detent/{__version__}", "Accept": "*/*", "Accept-Encoding": "identity"})
-    merged.update(headers)
+    merged.update(plain)
     label = str(parsed.with_query(None).with_fragment(None))
     return PreparedRequest(parsed, label, merged, traced="traceparent" in merged)
+
+
+_prepare_once = lru_cache(maxsize=1024)(_prepare)
+
+
+def _prepared(call: Call) -> PreparedRequest:
+    """The same for all calls of a job. One with secrets is not kept: their values would stay in memory."""
+    assert isinstance(call.target, HttpTarget)
+    url, headers = call.target.url, tuple(call.target.headers.items())
+    return _prepare_once(url, headers) if call.mask is None else _prepare(url, headers)
 
 
 class HttpTargetRunner:
@@ -88,7 +104,7 @@ class HttpTargetRunner:
         target = call.target
         assert isinstance(target, HttpTarget)
         try:
-            prepared = _prepare(target.url, tuple(target.headers.items()))
+            prepared = _prepared(call)
         except TargetError as error:
             return Failed(error.message, retryable=False)
         rules = await self._policies.rules_of(call.tenant)
@@ -113,7 +129,7 @@ class HttpTargetRunner:
     ) -> Outcome | TargetFault:
         """The outcome, or why nothing was sent."""
         body = _body(call, method)
-        headers = _headers(call, prepared, has_body=body is not None)
+        headers = _headers(call, prepared, body)
         try:
             with self._sessions.session(call.tenant, rules, prepared.url.raw_host or "") as session:
                 async with session.request(
@@ -143,19 +159,19 @@ class HttpTargetRunner:
 def headers_of(call: Call) -> CIMultiDict[str]:
     """The headers of this call of an HTTP target."""
     assert isinstance(call.target, HttpTarget)
-    prepared = _prepare(call.target.url, tuple(call.target.headers.items()))
-    return _headers(call, prepared, has_body=_body(call, call.target.method) is not None)
+    return _headers(call, _prepared(call), _body(call, call.target.method))
 
 
 def _body(call: Call, method: str) -> bytes | None:
-    if call.payload is None or method not in _WITH_BODY:
+    """A signed call always has one: libraries that verify it read the body as JSON."""
+    if method not in _WITH_BODY or (call.payload is None and call.signing is None):
         return None
     return msgspec.json.encode(call.payload)
 
 
-def _headers(call: Call, prepared: PreparedRequest, *, has_body: bool) -> CIMultiDict[str]:
+def _headers(call: Call, prepared: PreparedRequest, body: bytes | None) -> CIMultiDict[str]:
     headers = prepared.headers.copy()
-    if has_body:
+    if body is not None:
         headers.setdefault("Content-Type", "application/json")
     if not prepared.traced:
         headers["traceparent"] = call.traceparent or traceparent_of(call.run_id)
@@ -175,6 +191,8 @@ def _headers(call: Call, prepared: PreparedRequest, *, has_body: bool) -> CIMult
     if window_start is not None:
         headers["Detent-Window-Start"] = instant_text(window_start)
         headers["Detent-Window-End"] = instant_text(call.scheduled_at)
+    if call.signing is not None:
+        headers.update(signed(visible(call.idempotency_key), call.signing.at, body or b"", call.signing.keys))
     return headers
 
 

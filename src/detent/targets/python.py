@@ -29,7 +29,7 @@ from detent.targets.gate import TenantGate
 from detent.targets.processes import HandlerProcesses
 from detent.targets.run import HandlerRun
 from detent.targets.text import storable_text
-from detent.telemetry.log import logger
+from detent.telemetry.log import hiding, logger
 
 Result = TypeVar("Result")
 MakeRun = Callable[[Call], HandlerRun]
@@ -230,14 +230,15 @@ class PythonTargetRunner:
     def _in_thread(self, pending: HandlerCall, function: Callable[..., Any], run: HandlerRun) -> None:
         if not pending.begin():
             return
-        try:
-            result = invoke(function, run)
-            if inspect.isawaitable(result):
-                self._await(pending, run, lambda: result, begun=True)
-                return
-            outcome = self._describer.returned(run, result)
-        except BaseException as error:
-            outcome = self._describer.raised(run, error)
+        with hiding(run.mask):
+            try:
+                result = invoke(function, run)
+                if inspect.isawaitable(result):
+                    self._await(pending, run, lambda: result, begun=True)
+                    return
+                outcome = self._describer.returned(run, result)
+            except BaseException as error:
+                outcome = self._describer.raised(run, error)
         pending.end(outcome)
 
     # --- on the handlers' loop ---
@@ -248,10 +249,11 @@ class PythonTargetRunner:
         async def work() -> None:
             if not begun and not pending.begin():
                 return
-            try:
-                outcome = self._describer.returned(run, await make())
-            except BaseException as error:
-                outcome = self._describer.raised(run, error)
+            with hiding(run.mask):
+                try:
+                    outcome = self._describer.returned(run, await make())
+                except BaseException as error:
+                    outcome = self._describer.raised(run, error)
             pending.end(outcome)
 
         def start() -> None:

@@ -10,6 +10,7 @@ from datetime import datetime
 from functools import cached_property
 from typing import Any, Protocol
 
+from detent.domain.masking import Mask
 from detent.domain.run import Call
 from detent.errors import OwnershipLost
 from detent.telemetry.tracing import traceparent_of
@@ -39,6 +40,11 @@ class HandlerRun:
         self.log = logging.LoggerAdapter(
             logging.getLogger(f"detent.run.{call.job}"), {"run_id": call.run_id, "attempt": call.attempt}
         )
+
+    @property
+    def mask(self) -> Mask | None:
+        """What hides the secrets in its payload from the log."""
+        return self._call.mask
 
     @property
     def id(self) -> str:

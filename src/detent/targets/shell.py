@@ -22,6 +22,7 @@ from detent.domain.job import ShellTarget
 from detent.domain.run import Call, Failed, Outcome, Succeeded
 from detent.domain.target_rules import check_target
 from detent.domain.target_url import TargetError
+from detent.targets.capture import Hide
 from detent.targets.child import Child, RefusedError
 from detent.targets.command_server import NO_FOLDER, NO_USER
 from detent.targets.commands import Command, CommandServer
@@ -91,6 +92,7 @@ class ShellTargetRunner:
             return Failed(_not_allowed(self._tenants), retryable=False)
         try:
             check_target(target)
+            _filled(target)
         except TargetError as error:
             return Failed(error.message, retryable=False)
         try:
@@ -104,7 +106,7 @@ class ShellTargetRunner:
 
     async def _run(self, call: Call, target: ShellTarget, folder: Path) -> Outcome:
         trace = {"TRACEPARENT": call.traceparent or traceparent_of(call.run_id)}
-        environment = {**self._environment, **trace, **target.env, **_facts(call)}
+        environment = {**self._environment, **trace, **_filled(target), **_facts(call)}
         payload = b"" if call.payload is None else msgspec.json.encode(call.payload)
         try:
             child = await self._finished(_words(target), environment, folder, payload)
@@ -112,7 +114,7 @@ class ShellTargetRunner:
             return self._refused(target, folder, refusal)
         except OSError as error:
             return _not_started(target, error)
-        return _outcome(target, child)
+        return _outcome(target, child, str if call.mask is None else call.mask.cut_text)
 
     def _refused(self, target: ShellTarget, folder: Path, refusal: RefusedError) -> Failed:
         name, why = "this user" if self._user is None else self._user.name, _reason(refusal.error)
@@ -176,6 +178,15 @@ def _words(target: ShellTarget) -> list[bytes]:
     return [word.encode() for word in words]
 
 
+def _filled(target: ShellTarget) -> dict[str, str]:
+    env = {name: value for name, value in target.env.items() if isinstance(value, str)}
+    if len(env) < len(target.env):
+        raise TargetError(
+            "/target/env", "A variable refers to a secret, and only a worker of a cluster can fill it in."
+        )
+    return env
+
+
 def _encoded(environment: dict[str, str]) -> dict[bytes, bytes]:
     return {name.encode(): value.encode() for name, value in environment.items()}
 
@@ -197,15 +208,15 @@ def _facts(call: Call) -> dict[str, str]:
     }
 
 
-def _outcome(target: ShellTarget, child: Child) -> Outcome:
+def _outcome(target: ShellTarget, child: Child, hide: Hide) -> Outcome:
     code, capture = child.code, child.capture
-    answer: dict[str, object] = {"exit_code": code, "output": capture.text()}
+    answer: dict[str, object] = {"exit_code": code, "output": capture.text(hide)}
     if capture.omitted:
         answer |= {"truncated": True, "omitted_bytes": capture.omitted}
     result = encode_json(answer)
     if code == 0:
         return Succeeded(result)
-    last_line = capture.last_line()
+    last_line = capture.last_line(hide)
     ending = f": {last_line}" if last_line else "."
     if code is None:
         return Failed(f"The command was killed together with its supervisor{ending}", result=result)

@@ -15,12 +15,27 @@ from __future__ import annotations
 import io
 import logging
 import sys
-from collections.abc import MutableMapping
+from collections.abc import Iterator, MutableMapping
+from contextlib import contextmanager
+from contextvars import ContextVar
 from typing import Any, TextIO
 
+from detent.domain.masking import Mask
 from detent.domain.text import visible
 
 _level = logging.INFO
+_PLAIN = (str, int, float, list, tuple, dict, type(None))
+_mask: ContextVar[Mask | None] = ContextVar("mask", default=None)
+
+
+@contextmanager
+def hiding(mask: Mask | None) -> Iterator[None]:
+    """Mask the values of a call's secrets in every line that is logged in this block."""
+    before = _mask.set(mask)
+    try:
+        yield
+    finally:
+        _mask.reset(before)
 
 
 def debug_enabled() -> bool:
@@ -52,6 +67,7 @@ def configure(log_format: str, level: str) -> None:
             structlog.contextvars.merge_contextvars,
             structlog.processors.add_log_level,
             structlog.processors.TimeStamper(fmt="iso", utc=True),
+            _hide,
             _spell_out if pretty else structlog.processors.format_exc_info,
             renderer,
         ],
@@ -60,6 +76,17 @@ def configure(log_format: str, level: str) -> None:
         cache_logger_on_first_use=True,
     )
     _forward_logging(getattr(logging, level.upper()))
+
+
+def _hide(logger: object, method: str, event: MutableMapping[str, Any]) -> MutableMapping[str, Any]:
+    """A traceback is made text here where it may show a secret: an exception's own text cannot be changed."""
+    mask = _mask.get()
+    if mask is None:
+        return event
+    import structlog
+
+    event = structlog.processors.format_exc_info(logger, method, event) if event.get("exc_info") else event
+    return {key: mask.document(value if isinstance(value, _PLAIN) else str(value)) for key, value in event.items()}
 
 
 def _spell_out(logger: object, method: str, event: MutableMapping[str, Any]) -> MutableMapping[str, Any]:

@@ -66,6 +66,7 @@ class Housekeeping:
                 lambda: self._store.upkeep.make_history_days(HISTORY_DAYS_AHEAD),
                 lambda: self._store.cluster.purge_elections(self._clock.now()),
                 lambda: self._store.cluster.purge_nodes(self._clock.now()),
+                self._store.secrets.purge,
             ]
         await do_each(parts)
         self._passes += 1  # not before: a part that failed is done by the next pass, not in half an hour

@@ -5,50 +5,30 @@ Signatures follow Standard Webhooks: with them the receiver verifies the sender,
 
 from __future__ import annotations
 
-import base64
-import binascii
-import hashlib
-import hmac
 from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import msgspec
 
+from detent.domain.webhooks import KEY_FORM, read_signing_key, signed
 from detent.errors import UsageError
 from detent.store.expectations import Notice
 
-PREFIX = "whsec_"
-SHORTEST_SECRET, LONGEST_SECRET = 24, 64
 VERBS = {("start", "missed"): "did not start", ("finish", "missed"): "has not succeeded"}
 
 
 def read_secrets(text: str) -> list[bytes]:
     """One secret, or two during a rotation: `whsec_` and base64, separated by a comma."""
-    secrets = []
-    for part in text.split(","):
-        try:
-            secret = base64.b64decode(part.strip().removeprefix(PREFIX), validate=True)
-        except binascii.Error:
-            secret = b""
-        if not SHORTEST_SECRET <= len(secret) <= LONGEST_SECRET:
-            raise UsageError(
-                f"notify_secret is not usable: give {PREFIX} and {SHORTEST_SECRET} to {LONGEST_SECRET} bytes in "
-                "base64, or two of these with a comma between them."
-            )
-        secrets.append(secret)
-    return secrets
+    keys = [read_signing_key(part) for part in text.split(",")]
+    if None in keys:
+        raise UsageError(f"notify_secret is not usable: give {KEY_FORM}, or two of these with a comma between them.")
+    return [key for key in keys if key is not None]
 
 
-def signed(notice_id: str, at: datetime, body: bytes, secrets: Sequence[bytes]) -> dict[str, str]:
+def headers_of(notice_id: str, at: datetime, body: bytes, secrets: Sequence[bytes]) -> dict[str, str]:
     """The headers that identify and sign the message."""
-    seconds = str(int(at.timestamp()))
-    headers = {"Content-Type": "application/json", "webhook-id": notice_id, "webhook-timestamp": seconds}
-    if secrets:
-        text = f"{notice_id}.{seconds}.".encode() + body
-        digests = [hmac.new(secret, text, hashlib.sha256).digest() for secret in secrets]
-        headers["webhook-signature"] = " ".join(f"v1,{base64.b64encode(digest).decode()}" for digest in digests)
-    return headers
+    return {"Content-Type": "application/json", **signed(notice_id, at, body, secrets)}
 
 
 def id_of(notice: Notice) -> str:

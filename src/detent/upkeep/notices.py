@@ -21,7 +21,7 @@ from detent.store.expectations import Notice
 from detent.targets.messenger import Message, Messenger
 from detent.telemetry.log import logger
 from detent.telemetry.metrics import Metrics
-from detent.upkeep.messages import body_of, id_of, read_secrets, signed
+from detent.upkeep.messages import body_of, headers_of, id_of, read_secrets
 
 log = logger("notices")
 
@@ -88,7 +88,7 @@ class NoticeSender:
             await self._store.expectations.give_up(notice, "No receiver is configured: set notify_url.")
             return
         body = body_of(notice, form)
-        message = Message("notice", body, signed(id_of(notice), notice.at, body, secrets))
+        message = Message("notice", body, headers_of(id_of(notice), notice.at, body, secrets))
         # The job's own URL is the tenant's choice, the other one the operator's.
         tenant = None if notice.url is None else notice.tenant_number
         delivery = await self._messenger.send(message, url, tenant=tenant)

@@ -25,6 +25,8 @@ from detent.worker.execute import Runner, call_of, execute
 from detent.worker.held import HeldRun, HeldRuns, expire, is_running
 from detent.worker.promotion import Promoter
 from detent.worker.returns import Returns
+from detent.worker.secret_providers import SecretFault
+from detent.worker.secrets import SecretValues
 from detent.worker.settle import Settler
 
 log = logger("worker")
@@ -42,6 +44,7 @@ class Attempts:
         capacity: WorkerCapacity,
         settler: Settler,
         returns: Returns,
+        secrets: SecretValues,
         metrics: Metrics,
     ) -> None:
         self._store = store
@@ -52,6 +55,7 @@ class Attempts:
         self._capacity = capacity
         self._settler = settler
         self._returns = returns
+        self._secrets = secrets
         self._metrics = metrics
         self._deadlines: Deadlines[HeldRun] = Deadlines(is_running, expire)
         self._note_start = Batcher(self._start_all)
@@ -121,6 +125,11 @@ class Attempts:
             call = call_of(claim, definition)
         except Exception as error:
             return Failed(f"The call of this run could not be prepared: {describe(error)}", retryable=False)
+        if self._secrets.concern(definition):
+            try:
+                call = await self._secrets.fill(call, definition, self._clock.now())
+            except SecretFault as fault:  # a retry may help: another worker has the key, or the secret is set by then
+                return Failed(str(fault))
         accepted, held.started = held.started, self._clock.now()
         self._metrics.starts += 1
         if kind_of(definition.spec.target) in self._timed:

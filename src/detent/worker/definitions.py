@@ -14,6 +14,7 @@ from typing import Any
 import msgspec
 
 from detent.domain.job import Definition
+from detent.domain.references import references_of
 from detent.domain.run import Claim
 from detent.errors import DetentError
 from detent.runtime.bisection import halve_until_alone
@@ -42,7 +43,8 @@ async def with_own_payload(
     payload = await store.live_runs.own_payload(claim.key, pool=pool)
     if payload is None:
         return definition
-    return definition._replace(spec=msgspec.structs.replace(definition.spec, payload=msgspec.json.decode(payload)))
+    spec = msgspec.structs.replace(definition.spec, payload=msgspec.json.decode(payload))
+    return definition._replace(spec=spec, refers=any(True for _ in references_of(spec)))
 
 
 class Definitions:

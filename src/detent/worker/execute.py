@@ -6,12 +6,18 @@ import asyncio
 from collections.abc import Awaitable, Callable, Mapping
 from functools import partial
 
+import msgspec
+from msgspec.structs import replace
+
+from detent.domain.documents import encode_json
 from detent.domain.idempotency import idempotency_key, plain_key
 from detent.domain.identity import RunKey, milliseconds, run_id_text
 from detent.domain.job import Definition, JobSpec, TargetKind, kind_of
-from detent.domain.run import Call, Claim, Failed, NotBegun, Outcome
+from detent.domain.masking import Mask
+from detent.domain.run import Call, Cancelled, Claim, Failed, NotBegun, Outcome, Succeeded
 from detent.runtime import failpoints
-from detent.targets.exceptions import failure_of
+from detent.targets.exceptions import LONGEST_ERROR, failure_of
+from detent.telemetry.log import hiding
 from detent.worker.windows import Windows
 
 Runner = Callable[[Call], Awaitable[Outcome | NotBegun]]
@@ -51,6 +57,13 @@ async def execute(call: Call, runners: Mapping[TargetKind, Runner]) -> Outcome |
     runner = runners.get(kind)
     if runner is None:
         return Failed(f"This worker cannot run {kind} targets.", retryable=False)
+    if call.mask is None:
+        return await _call(call, runner)
+    with hiding(call.mask):
+        return masked(await _call(call, runner), call.mask)
+
+
+async def _call(call: Call, runner: Runner) -> Outcome | NotBegun:
     try:
         if not failpoints.any_armed():
             return await runner(call)
@@ -65,6 +78,24 @@ async def execute(call: Call, runners: Mapping[TargetKind, Runner]) -> Outcome |
     except BaseException as error:  # a handler may raise any: SystemExit, KeyboardInterrupt, kinds of its own
         return failure_of(error)
     return outcome
+
+
+def masked(outcome: Outcome | NotBegun, mask: Mask) -> Outcome | NotBegun:
+    """The outcome without the values of secrets, which a target may have sent back."""
+    match outcome:
+        case Succeeded(result=result):
+            return Succeeded(masked_result(result, mask))
+        case Failed(error=error, result=result):
+            hidden = mask.cut_text(error) if len(error) >= LONGEST_ERROR else mask.text(error)
+            return replace(outcome, error=hidden, result=masked_result(result, mask))
+        case Cancelled(reason=reason):
+            return Cancelled(mask.text(reason))
+        case _:
+            return outcome
+
+
+def masked_result(result: str | None, mask: Mask) -> str | None:
+    return None if result is None else encode_json(mask.document(msgspec.json.decode(result)))
 
 
 def is_retryable(spec: JobSpec, failed: Failed) -> bool:

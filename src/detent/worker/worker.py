@@ -39,6 +39,7 @@ from detent.worker.queues.book import QueueBook
 from detent.worker.reconcile import Reconciler
 from detent.worker.retries import Retries
 from detent.worker.returns import Returns
+from detent.worker.secrets import SecretValues
 from detent.worker.settle import Settler
 from detent.worker.slots import Slots
 from detent.worker.suspects import SUSPECT_FROM, Trials
@@ -67,11 +68,12 @@ class Worker:
         wakeups: Wakeups,
         metrics: Metrics,
         handlers: Capacity,
+        secrets: SecretValues,
         draining: bool = False,
     ) -> None:
         """`capabilities`: what this node can call beyond HTTP. `tenant_headroom`: the part of the slots that no tenant
-        takes beyond its fair share. `handlers`: their capacity, beyond the slots. `draining`: take nothing in until
-        leadership reports otherwise."""
+        takes beyond its fair share. `handlers`: their capacity, beyond the slots. `secrets`: fills them into calls.
+        `draining`: take nothing in until leadership reports otherwise."""
         self._membership = membership
         self._book = book
         self._clock = clock
@@ -90,7 +92,7 @@ class Worker:
         self._returns = Returns(store, membership, self._held, wakeups, metrics)
         self._attempts = Attempts(
             store, membership, clock, runners, held=self._held, capacity=self.capacity,
-            settler=self._settler, returns=self._returns, metrics=metrics,
+            settler=self._settler, returns=self._returns, secrets=secrets, metrics=metrics,
         )  # fmt: skip
         self.slots = Slots(
             membership.node, held=self._held, capacity=self.capacity, attempts=self._attempts,

@@ -87,7 +87,7 @@ async def _examine(
         embedded = settings.database_url is None
         schema, pooled = settings.database_schema, settings.pooled
         async with examining(url, schema, pooled=pooled, embedded=embedded) as doctor:
-            return await _examine_database(doctor, url, findings, asked, job)
+            return await _examine_database(doctor, url, settings.secret_key, findings, asked, job)
     except NotFound:
         raise
     except DetentError as error:
@@ -97,7 +97,12 @@ async def _examine(
 
 
 async def _examine_database(
-    doctor: Doctor, url: str, findings: list[CheckResult], asked: Sequence[str], job: str | None
+    doctor: Doctor,
+    url: str,
+    secret_key: str | None,
+    findings: list[CheckResult],
+    asked: Sequence[str],
+    job: str | None,
 ) -> tuple[list[CheckResult], list[ComplaintReport]]:
     from detent.cli.doctor import complaints, database
 
@@ -109,13 +114,13 @@ async def _examine_database(
     if migrated.status != "ok":
         return findings, []
     if not asked:
-        findings += await _cluster(doctor)
+        findings += await _cluster(doctor, secret_key)
     row = await _job(doctor, job) if job else None
     return findings, [await complaints.examine(name, doctor, row) for name in asked or COMPLAINTS]
 
 
-async def _cluster(doctor: Doctor) -> list[CheckResult]:
-    from detent.cli.doctor import cluster, database, identity, unfired
+async def _cluster(doctor: Doctor, secret_key: str | None) -> list[CheckResult]:
+    from detent.cli.doctor import cluster, database, identity, secrets, unfired
     from detent.cli.doctor.missing import OVERDUE
     from detent.store import sql
 
@@ -134,6 +139,8 @@ async def _cluster(doctor: Doctor) -> list[CheckResult]:
     ever, valid = (await doctor.one(sql.key.FIND_ANY))["found"], (await doctor.one(sql.key.FIND_ANY_VALID))["found"]
     found.append(cluster.check_keys(ever, valid))
     found += cluster.check_calls(await doctor.one(sql.doctor.REFUSED_CALLS, cluster.NEWEST_DEAD))
+    found += secrets.check_secret_keys(await doctor.ask(sql.secret.COUNT_BY_KEY), secret_key)
+    found += secrets.check_literal_headers(await doctor.one(sql.doctor.LITERAL_HEADERS, secrets.NEWEST_JOBS))
     return found
 
 

@@ -5,11 +5,13 @@ from __future__ import annotations
 from typing import Any
 
 from detent.api.runs import found_run, run_key
+from detent.api.visibility import sees_headers
 from detent.contract.run import Run
 from detent.dashboard.charts import gantt
 from detent.dashboard.page import PageRequest, PageView
 from detent.domain.identity import RunKey
 from detent.domain.job import HttpTarget
+from detent.domain.sensitive import masked_headers
 from detent.domain.states import OPEN, RunStatus
 from detent.errors import DetentError
 from detent.jobs.explanation import explain, span
@@ -32,7 +34,7 @@ async def load(page: PageRequest) -> dict[str, Any]:
         "path": path_of(run, page),
         "gantt": gantt(run, page.now),
         "given": given,
-        "request": request_of(run, given),
+        "request": request_of(run, given, hidden=not sees_headers(page.api.caller)),
         "story": await _story(page, run, key),
     }
 
@@ -60,14 +62,16 @@ def path_of(run: Run, page: PageRequest) -> list[dict[str, Any]]:
     return steps
 
 
-def request_of(run: Run, given: RunInput | None) -> list[tuple[str, str]]:
-    """The request line and headers that the target receives."""
+def request_of(run: Run, given: RunInput | None, *, hidden: bool = True) -> list[tuple[str, str]]:
+    """The request line and headers that the target receives, with references instead of secrets. `hidden`: without
+    literal credentials, which the visitor may not see."""
     if given is None:
         return []
     target = given.spec.target
     lines: list[tuple[str, str]] = []
     if isinstance(target, HttpTarget):
-        lines = [("", f"{target.method} {target.url}"), *target.headers.items()]
+        shown = masked_headers(target.headers) if hidden else target.headers
+        lines = [("", f"{target.method} {target.url}"), *((name, str(value)) for name, value in shown.items())]
     headers = {"Idempotency-Key": run.idempotency_key, "Detent-Run-Id": str(run.id)}
     if run.token is not None:
         headers |= {"Detent-Token": str(run.token), "Detent-Attempt": str(run.attempt)}

@@ -2,7 +2,8 @@
 
 Both send the same request over the same number of connections, and take turns every few hundred requests, so that other
 load on the machine slows both. The bare client only sends and reads; the target also checks every address, builds the
-headers of the run, reads up to its cap and creates an outcome. The server is a separate process.
+headers of the run, reads up to its cap and creates an outcome. The server is a separate process. With `signed`, every
+call also has a header and a signature from secrets, filled in and masked as a worker does it.
 """
 
 from __future__ import annotations
@@ -18,19 +19,28 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
 from time import process_time
+from uuid import UUID
 
 import aiohttp
+import msgspec
 
-from detent.domain.job import HttpTarget
+from detent.domain.job import Definition, HttpTarget, JobSpec
 from detent.domain.run import Call, Succeeded
+from detent.domain.secret_ref import SecretRef
 from detent.domain.target_access import PRIVATE_TOO
 from detent.errors import Unavailable
 from detent.runtime.clock import monotonic
+from detent.runtime.envelope import MasterKeys, Place, generate_signing_key
+from detent.store.secrets import SealedVersion
 from detent.targets.http import HttpTargetRunner, headers_of
 from detent.targets.policies import FixedPolicy
+from detent.worker.execute import execute
+from detent.worker.secrets import SecretValues
 
 PAYLOAD = {"order": 1234, "text": "hello"}
 BODY = b'{"order":1234,"text":"hello"}'
+
+SIGNING_KEY = generate_signing_key()
 
 TURN = 250
 
@@ -50,6 +60,7 @@ class HttpResult:
     requests: int
     connections: int
     tls: bool
+    signed: bool
     bare: Side
     target: Side
     ratio: float
@@ -97,7 +108,7 @@ class _Measuring:
 
 
 async def bench_http(
-    requests: int, connections: int, rounds: int, tls: bool, progress: Callable[[int], None]
+    requests: int, connections: int, rounds: int, tls: bool, signed: bool, progress: Callable[[int], None]
 ) -> HttpResult:
     """`progress` counts requests of both sides: in all twice `requests` times `rounds`."""
     measuring = _Measuring(requests, connections, progress)
@@ -105,7 +116,7 @@ async def bench_http(
     async with (
         _serving(tls) as (url, trust),
         _bare(url, connections, trust) as send_bare,
-        _dispatching(url, connections, trust) as dispatch,
+        (_dispatching_signed if signed else _dispatching)(url, connections, trust) as dispatch,
     ):
         turns = [(send_bare, bare), (dispatch, target)]
         for _ in range(rounds):
@@ -114,7 +125,7 @@ async def bench_http(
     ratios = [mine / raw for mine, raw in zip(target.requests_per_second, bare.requests_per_second, strict=True)]
     cpu_ratios = [raw / mine for mine, raw in zip(target.cpu_microseconds, bare.cpu_microseconds, strict=True)]
     medians = statistics.median(ratios), statistics.median(cpu_ratios)
-    return HttpResult(requests, connections, tls, bare, target, *medians)
+    return HttpResult(requests, connections, tls, signed, bare, target, *medians)
 
 
 @asynccontextmanager
@@ -138,6 +149,42 @@ async def _dispatching(url: str, connections: int, trust: ssl.SSLContext | None)
 
     async def send() -> None:
         outcome = await runner(call)
+        if not isinstance(outcome, Succeeded):
+            raise Unavailable(f"A call of the measurement did not succeed: {outcome}.")
+
+    try:
+        yield send
+    finally:
+        await runner.close()
+
+
+class _FixedSecrets:
+    """A database with one secret of each name, which is a signing key."""
+
+    def __init__(self, keys: MasterKeys) -> None:
+        self._keys = keys
+
+    async def values(self, wanted: Sequence[tuple[int, str]]) -> list[SealedVersion]:
+        places = [Place(tenant, name, 1) for tenant, name in wanted]
+        return [SealedVersion(place, self._keys.seal(place, SIGNING_KEY)) for place in places]
+
+    async def signing(self) -> dict[int, str]:
+        return {}
+
+
+@asynccontextmanager
+async def _dispatching_signed(url: str, connections: int, trust: ssl.SSLContext | None) -> AsyncIterator[Send]:
+    runner = HttpTargetRunner(FixedPolicy(PRIVATE_TOO), connections=connections, trust=trust)
+    target = HttpTarget(url=url, method="POST", headers={"Authorization": SecretRef("header")})
+    spec = JobSpec(schedule="@daily", target=target, payload=PAYLOAD, signing=SecretRef("signing"))
+    definition = Definition(UUID(int=1), "nightly-report", spec, refers=True)
+    call = msgspec.structs.replace(_call(url), target=target)
+    keys = MasterKeys([bytes(32)])
+    secrets = SecretValues(_FixedSecrets(keys), keys)
+
+    async def send() -> None:
+        filled = await secrets.fill(call, definition, datetime.now(UTC))
+        outcome = await execute(filled, {"http": runner})
         if not isinstance(outcome, Succeeded):
             raise Unavailable(f"A call of the measurement did not succeed: {outcome}.")
 
@@ -204,8 +251,9 @@ async def _make_certificate(certificate: Path, key: Path) -> None:
 
 def as_table(result: HttpResult) -> list[tuple[str, str]]:
     rounds = len(result.bare.requests_per_second)
+    kind = f"{'TLS' if result.tls else 'plain'}{', signed' * result.signed}"
     return [
-        ("requests", f"{rounds} rounds of {result.requests:,} each, {'TLS' if result.tls else 'plain'}"),
+        ("requests", f"{rounds} rounds of {result.requests:,} each, {kind}"),
         ("connections", str(result.connections)),
         ("bare client", _figures(result.bare)),
         ("HTTP target", _figures(result.target)),

@@ -1,0 +1,129 @@
+"""Masks the values of secrets in what comes back from a target. No I/O.
+
+A value may come back as it was sent, inside JSON, in a URL, in base64 or in a Python repr. Text that was cut off may
+end or begin inside a value: such a part is masked as well, from `SHORTEST_VALUE` characters on.
+"""
+
+from __future__ import annotations
+
+import base64
+import html
+import json
+import re
+from collections.abc import Iterable, Iterator
+from typing import Any
+from urllib.parse import quote, quote_plus
+
+from detent.domain.secret_ref import SHORTEST_VALUE
+from detent.domain.sensitive import MASKED
+from detent.domain.webhooks import PREFIX
+
+SHORTEST_LINE = 16
+_SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9-]* +(\S+)")
+_URL_SAFE = str.maketrans("+/", "-_")
+
+
+def forms_of(value: str) -> tuple[str, ...]:
+    """Every form of a value that is masked, the longest first, so that no shorter one leaves a part of a longer."""
+    found = dict.fromkeys(form for part in _parts(value) for form in _spellings(part) if len(form) >= SHORTEST_VALUE)
+    return tuple(sorted(found, key=len, reverse=True))
+
+
+def _parts(value: str) -> Iterator[str]:
+    """The value; without its scheme (`Bearer …`); and each long line of one with several, such as a private key."""
+    yield value
+    yield value.strip()
+    yield value.removeprefix(PREFIX)
+    scheme = _SCHEME.fullmatch(value)
+    if scheme:
+        yield scheme[1]
+    if "\n" in value.strip():
+        yield from (
+            line for line in map(str.strip, value.splitlines()) if len(line) >= SHORTEST_LINE and line[0] != "-"
+        )
+
+
+def _spellings(text: str) -> Iterator[str]:
+    yield text
+    yield json.dumps(text)[1:-1]
+    yield json.dumps(text, ensure_ascii=False)[1:-1]
+    yield repr(text)[1:-1]
+    yield html.escape(text)
+    for encoded in (quote(text, safe=""), quote(text), quote_plus(text)):
+        yield encoded
+        yield re.sub("%..", lambda found: found[0].lower(), encoded)
+    for piece in _base64(text.encode()):
+        yield piece
+        yield piece.translate(_URL_SAFE)
+
+
+def _base64(data: bytes) -> Iterator[str]:
+    """Also where the value is a part of what was encoded, such as `user:password`: at each of the three offsets,
+    without the characters that depend on its neighbours."""
+    yield base64.b64encode(data).decode()
+    for offset in range(3):
+        encoded = base64.b64encode(bytes(offset) + data)
+        first = (offset * 8 + 5) // 6
+        yield encoded[first : (len(data) + offset) * 8 // 6].decode()
+
+
+class Mask:
+    """Masks the values of one call."""
+
+    __slots__ = ("_forms", "values")
+
+    def __init__(self, values: Iterable[str], forms: Iterable[tuple[str, ...]] | None = None) -> None:
+        """`forms`: those of the values, where they are known already."""
+        self.values = tuple(values)
+        known = map(forms_of, self.values) if forms is None else forms
+        self._forms = tuple(sorted({form for some in known for form in some}, key=len, reverse=True))
+
+    def __repr__(self) -> str:
+        return f"Mask({len(self.values)} values)"
+
+    def text(self, text: str) -> str:
+        for form in self._forms:
+            if form in text:
+                text = text.replace(form, MASKED)
+        return text
+
+    def cut_text(self, text: str) -> str:
+        """For text that was cut off somewhere: also the parts of values at its ends. Only for such text, because that a
+        part is masked tells how a value begins or ends."""
+        text = self.text(text)
+        for form in self._forms:
+            text = _without_beginning_of(form, _without_end_of(form, text))
+        return text
+
+    def document(self, value: Any, *, cut: bool = False) -> Any:
+        """Every text of a JSON document, keys included. An object that says that it is `truncated` was cut."""
+        if isinstance(value, str):
+            return self.cut_text(value) if cut else self.text(value)
+        if isinstance(value, dict):
+            cut = cut or value.get("truncated") is True
+            return {self.text(str(key)): self.document(one, cut=cut) for key, one in value.items()}
+        if isinstance(value, list | tuple):
+            return [self.document(one, cut=cut) for one in value]
+        return value
+
+
+def _without_beginning_of(form: str, text: str) -> str:
+    """Mask the end of the text where it is the beginning of this form."""
+    place = text.find(form[:SHORTEST_VALUE], max(0, len(text) - len(form) + 1))
+    while place >= 0:
+        if form.startswith(text[place:]):
+            return text[:place] + MASKED
+        place = text.find(form[:SHORTEST_VALUE], place + 1)
+    return text
+
+
+def _without_end_of(form: str, text: str) -> str:
+    """Mask the beginning of the text where it is the end of this form."""
+    if len(text) < SHORTEST_VALUE:
+        return text
+    place = form.find(text[:SHORTEST_VALUE], 1)
+    while place >= 0:
+        if text.startswith(form[place:]):
+            return MASKED + text[len(form) - place :]
+        place = form.find(text[:SHORTEST_VALUE], place + 1)
+    return text

@@ -1,0 +1,137 @@
+"""The references of a job to secrets: where they are, and the job with values in their place. No I/O."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any, NamedTuple
+
+import msgspec
+
+from detent.domain.job import HttpTarget, JobSpec, ShellTarget, Target
+from detent.domain.refusal import pointer_to
+from detent.domain.secret_ref import SecretRef, is_reference_name, provider_of
+from detent.errors import UsageError
+
+# The value of a name; None: leave the reference.
+Value = Callable[[str], str | None]
+
+# Every reference has this in its JSON, so most jobs are known to have none without a walk through their payload.
+MARK = b'"secret"'
+_MARK_TEXT = MARK.decode()
+
+
+class Reference(NamedTuple):
+    """`path` leads to it in the document of the job."""
+
+    path: tuple[str | int, ...]
+    name: str
+
+    @property
+    def pointer(self) -> str:
+        return pointer_to(*self.path)
+
+
+def may_refer(encoded: bytes) -> bool:
+    """Whether this JSON may have references."""
+    return MARK in encoded
+
+
+def refers(spec: JobSpec, text: str) -> bool:
+    """Whether a job has references; `text` is its JSON."""
+    return _MARK_TEXT in text and any(True for _ in references_of(spec))
+
+
+def references_of(spec: JobSpec) -> Iterator[Reference]:
+    """Every reference of a job, in its target, its payload and its signing."""
+    yield from _of_target(spec.target)
+    yield from references_in(spec.payload, ("payload",))
+    if spec.signing is not None:
+        yield Reference(("signing", "secret"), spec.signing.secret)
+
+
+def _of_target(target: Target) -> Iterator[Reference]:
+    field, values = _values_of(target)
+    for name, value in values.items():
+        if isinstance(value, SecretRef):
+            yield Reference(("target", field, name, "secret"), value.secret)
+
+
+def _values_of(target: Target) -> tuple[str, dict[str, str | SecretRef]]:
+    match target:
+        case HttpTarget(headers=headers):
+            return "headers", headers
+        case ShellTarget(env=env):
+            return "env", env
+        case _:
+            return "", {}
+
+
+def references_in(value: Any, path: tuple[str | int, ...] = ()) -> Iterator[Reference]:
+    """Every reference inside a payload. Without recursion: a payload may be nested deeply."""
+    left = [(path, value)]
+    while left:
+        place, found = left.pop()
+        if isinstance(found, dict):
+            name = name_in(found)
+            if name is not None:
+                yield Reference((*place, "secret"), name)
+            else:
+                left += [((*place, str(key)), inner) for key, inner in reversed(found.items())]
+        elif isinstance(found, list):
+            left += [((*place, index), inner) for index, inner in reversed(list(enumerate(found)))]
+
+
+def name_in(value: dict[Any, Any]) -> str | None:
+    """The name in `{"secret": "name"}`. An object with any other member is data."""
+    name = value.get("secret") if len(value) == 1 else None
+    return name if isinstance(name, str) else None
+
+
+def check_references(spec: JobSpec, encoded: bytes) -> tuple[str, ...]:
+    """The stored secrets that a job refers to, each once; UsageError where one cannot be the name of a secret."""
+    if not may_refer(encoded):
+        return ()
+    names: dict[str, None] = {}
+    for reference in references_of(spec):
+        check_reference(reference)
+        if provider_of(reference.name)[0] == "stored":
+            names[reference.name] = None
+    return tuple(names)
+
+
+def check_reference(reference: Reference) -> None:
+    if not is_reference_name(reference.name):
+        raise UsageError(
+            f"{reference.name[:60]!r} is not the name of a secret: use letters, digits, dots, hyphens and underscores; "
+            'to send an object such as {"secret": …} as it is, add another member to it.',
+            reference.pointer,
+        )
+
+
+def with_values(target: Target, payload: Any, value: Value) -> tuple[Target, Any]:
+    """A target and a payload with values instead of references."""
+    return _target_with(target, value), payload_with(payload, value)
+
+
+def _target_with(target: Target, value: Value) -> Target:
+    field, values = _values_of(target)
+    if not any(isinstance(one, SecretRef) for one in values.values()):
+        return target
+    filled = {
+        name: one if isinstance(one, str) or (found := value(one.secret)) is None else found
+        for name, one in values.items()
+    }
+    return msgspec.structs.replace(target, **{field: filled})
+
+
+def payload_with(payload: Any, value: Value) -> Any:
+    """A copy where anything is replaced. The depth is bounded by the check of documents."""
+    if isinstance(payload, dict):
+        name = name_in(payload)
+        if name is None:
+            return {key: payload_with(one, value) for key, one in payload.items()}
+        found = value(name)
+        return payload if found is None else found
+    if isinstance(payload, list):
+        return [payload_with(one, value) for one in payload]
+    return payload

@@ -1,0 +1,60 @@
+"""References to secrets on pages and in the form of a job."""
+
+from __future__ import annotations
+
+import html
+import json
+from typing import Any
+
+import pytest
+
+from detent.domain.registration import read_document
+from detent.domain.secret_keys import read_master_keys
+from detent.jobs import JobOperations
+from detent.jobs.secrets import SecretCommands
+from detent.runtime.envelope import MasterKeys, generate_master_key
+from tests.dashboard.pages import Pages
+
+REFERENCE = {"secret": "payments"}
+TARGETS: list[dict[str, Any]] = [
+    {"type": "http", "url": "https://example.com/", "headers": {"Authorization": REFERENCE, "Accept": "text/plain"}},
+    {"type": "python", "function": "shop:report"},
+    {"type": "shell", "command": "true", "env": {"TOKEN": REFERENCE}},
+]
+
+
+@pytest.fixture
+async def stored(pages: Pages) -> None:
+    keys = MasterKeys(read_master_keys(generate_master_key()))
+    await SecretCommands(pages.store, keys).set(1, "payments", "a stored value")
+
+
+@pytest.mark.parametrize("target", TARGETS, ids=lambda target: str(target["type"]))
+async def test_a_job_of_every_kind_is_shown_with_its_references(
+    pages: Pages, stored: None, target: dict[str, Any]
+) -> None:
+    spec = read_document({"name": "job", "schedule": "every 1d", "target": target, "payload": {"key": REFERENCE}})
+    (job,) = await JobOperations(pages.store).registration.add([spec])
+    key = await JobOperations(pages.store).lifecycle.trigger(job.id)
+    run = await pages.store.runs.get(key, tenant=1)
+    assert run is not None
+    for path in ("/jobs/job", "/jobs/job/edit", f"/runs/{run.id}"):
+        shown = await pages.get(path)
+        assert shown.status == 200, path
+        assert '"payments"' in html.unescape(shown.text), path
+
+
+async def test_the_form_keeps_the_references_of_headers(pages: Pages, stored: None) -> None:
+    document = {"name": "job", "schedule": "every 1d", "target": TARGETS[0], "signing": REFERENCE}
+    await JobOperations(pages.store).registration.add([read_document(document)])
+    page = await pages.get("/jobs/job/edit")
+    assert 'Authorization: {"secret": "payments"}' in html.unescape(page.text)
+    headers = f"Authorization: {json.dumps(REFERENCE)}\nAccept: text/html"
+    form = {"kind": "every", "every": "2d", "target": "http", "url": "https://example.com/", "headers": headers}
+    changed = await pages.post("/jobs/job/edit", page.csrf, **form)
+    assert changed.status == 204, changed.text
+    job = await pages.store.jobs.find("job", tenant=1)
+    assert job is not None
+    assert str(job.target.headers["Authorization"]) == json.dumps(REFERENCE)
+    assert job.target.headers["Accept"] == "text/html"
+    assert job.signing is not None  # which the form does not show
