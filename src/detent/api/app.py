@@ -13,6 +13,7 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from detent.api import (
+    audit_events,
     backfills,
     batch,
     bulk,
@@ -44,6 +45,7 @@ from detent.api.limits import TenantLimiter
 from detent.api.own_calls import OwnCallGuard
 from detent.api.problems import PAGES, Refusal
 from detent.api.pull_waiters import PullWaiters
+from detent.api.refusals import RefusalRecorder
 from detent.api.routing import JSON_HEADERS, Endpoint, starlette_routes
 from detent.cluster.operations import ClusterOperations
 from detent.jobs import JobOperations
@@ -70,7 +72,7 @@ PARTS = (
         pull,
         queues,
     ),
-    *(keys, tenants),
+    *(keys, tenants, audit_events),
 )
 
 
@@ -86,7 +88,18 @@ def create_app(store: Store, *, settings: Settings, readiness: Readiness, metric
     access = AccessWatch(store.web_sessions)
     waiters = PullWaiters(store)
     pulled = PulledRuns(store, use_cases, metrics)
-    api = Api(store, use_cases, ClusterOperations(store), settings, readiness, authenticator, access, waiters, pulled)
+    api = Api(
+        store,
+        use_cases,
+        ClusterOperations(store),
+        settings,
+        readiness,
+        authenticator,
+        access,
+        waiters,
+        pulled,
+        RefusalRecorder(store.audit_log),
+    )
     endpoints = all_endpoints()
     described = msgspec.json.encode(openapi.document(endpoints))
 

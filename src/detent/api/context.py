@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from detent.api.access_watch import AccessWatch
 from detent.api.auth import ANONYMOUS, Caller, KeyAuthenticator
 from detent.api.pull_waiters import PullWaiters
+from detent.api.refusals import RefusalRecorder
 from detent.cluster.operations import ClusterOperations
 from detent.errors import NotAuthorised
 from detent.jobs import JobOperations
@@ -35,6 +36,7 @@ class Api:
     access: AccessWatch
     waiters: PullWaiters
     pulled: PulledRuns
+    refusals: RefusalRecorder
     caller: Caller = ANONYMOUS
 
     @property

@@ -6,6 +6,7 @@ import click
 
 from detent.cli import apply, audit, cluster_hold, nodes
 from detent.cli.adopt import db
+from detent.cli.audit_log import audit_log
 from detent.cli.base import group
 from detent.cli.bench import bench
 from detent.cli.cluster import node
@@ -64,6 +65,7 @@ for noun in (
     demo,
     key,
     tenant,
+    audit_log,
     queue,
     history,
     node,
