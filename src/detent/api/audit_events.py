@@ -1,5 +1,5 @@
-"""Routes about the audit log. Administrators see the events that concern their tenant; those of the default tenant also the
-events of the cluster, and on request those of other tenants."""
+"""Routes about the audit log. Administrators see the events that concern their tenant; those of the default tenant also
+the events of the cluster, and on request those of other tenants."""
 
 from __future__ import annotations
 
@@ -24,9 +24,9 @@ routes = Routes(PREFIX)
 Text = Annotated[str, Meta(min_length=1, max_length=200)]
 
 
-class AuditQuery(Struct, forbid_unknown_fields=True):
-    """`action` is the beginning of one, such as job or job.delete; `actor` and `object` are an id or a name. `tenant` and
-    `all_tenants` are for administrators of the default tenant."""
+class EventQuery(Struct, forbid_unknown_fields=True):
+    """`action` is the beginning of one, such as job or job.delete; `actor` and `object` are an id or a name. `tenant`
+    and `all_tenants` are for administrators of the default tenant."""
 
     action: Text | None = None
     actor: Text | None = None
@@ -48,7 +48,7 @@ class ChainQuery(Struct, forbid_unknown_fields=True):
 
 
 @routes.get("/audit-events", scope="admin")
-async def list_audit_events(api: Api, query: AuditQuery) -> Page[AuditEvent]:
+async def list_audit_events(api: Api, query: EventQuery) -> Page[AuditEvent]:
     """List changes, logins and refusals from the newest to the oldest."""
     tenant = await _tenant(api, query)
     bound = binding(api.tenant, query)
@@ -80,7 +80,7 @@ async def get_audit_chain(api: Api) -> AuditChain:
     return await api.store.audit_log.chain()
 
 
-async def _tenant(api: Api, query: AuditQuery) -> int | None:
+async def _tenant(api: Api, query: EventQuery) -> int | None:
     if not query.all_tenants:
         return await managed_tenant(api, query.tenant)
     check_default_tenant(api, "Events of all tenants are read")

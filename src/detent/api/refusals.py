@@ -1,7 +1,7 @@
 """Refused requests in the audit log: who tried what without a valid key, or with one that may not.
 
-Anybody can send such requests, so they are counted, not copied: one event a minute for each key or network, and one a second
-for all of them. An event says how many were left out since the one before.
+Anybody can send such requests, so they are counted, not copied: one event a minute for each key or network, and one a
+second for all of them. An event says how many were left out since the one before.
 """
 
 from __future__ import annotations

@@ -189,9 +189,7 @@ def _checked_by_server(expected: tuple[int, bytes] | None) -> tuple[ChainCheck, 
                 return check, chain.unchained  # or old events were removed meanwhile, and it begins elsewhere
 
 
-def _checked(
-    events: Iterable[AuditEvent], ends: ChainEnds | None, expected: tuple[int, bytes] | None
-) -> ChainCheck:
+def _checked(events: Iterable[AuditEvent], ends: ChainEnds | None, expected: tuple[int, bytes] | None) -> ChainCheck:
     """`ends` None: those of a file, which may begin anywhere."""
     from detent.domain.audit_chain import ChainCheck
 

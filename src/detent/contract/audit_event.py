@@ -29,9 +29,9 @@ class EventObject(Struct, frozen=True, kw_only=True):
 
 
 class AuditEvent(Struct, frozen=True, kw_only=True):
-    """One change, login or refusal. `before` and `after` have only what changed, and `(hidden)` instead of values that may
-    be secret. `tenant` is the one it concerns, null for the cluster. `position`, `hash` and `previous_hash` are its place
-    in the chain of hashes, null for the few seconds until it is chained."""
+    """One change, login or refusal. `before` and `after` have only what changed, and `(hidden)` instead of values that
+    may be secret. `tenant` is the one it concerns, null for the cluster. `position`, `hash` and `previous_hash` are its
+    place in the chain of hashes, null for the few seconds until it is chained."""
 
     id: int
     at: Instant
@@ -69,8 +69,8 @@ class AuditEvent(Struct, frozen=True, kw_only=True):
 
 
 class AuditChain(Struct, frozen=True, kw_only=True):
-    """Both ends of the chain: its newest event, and the last one that was removed after `audit_days`. `unchained` events
-    wait to be chained, the oldest of them for `unchained_seconds`."""
+    """Both ends of the chain: its newest event, and the last one that was removed after `audit_days`. `unchained`
+    events wait to be chained, the oldest of them for `unchained_seconds`."""
 
     head: int
     head_hash: str
@@ -81,6 +81,4 @@ class AuditChain(Struct, frozen=True, kw_only=True):
 
     @property
     def ends(self) -> ChainEnds:
-        return ChainEnds(
-            self.purged, bytes.fromhex(self.purged_hash), self.head, bytes.fromhex(self.head_hash)
-        )
+        return ChainEnds(self.purged, bytes.fromhex(self.purged_hash), self.head, bytes.fromhex(self.head_hash))

@@ -1,9 +1,9 @@
 """The chain of hashes over the audit log: how it is made, and what is wrong with one. No I/O.
 
 The hash of an event covers the hash of the event before it and everything the event says. So an altered event no longer
-fits its own hash, and where one was removed, inserted or moved, the next one no longer fits the one before it. Whoever can
-write to every row can compute a new chain. It differs from the old one in every later hash: compare the head with one that
-was kept elsewhere.
+fits its own hash, and where one was removed, inserted or moved, the next one no longer fits the one before it. Whoever
+can write to every row can compute a new chain. It differs from the old one in every later hash: compare the head with
+one that was kept elsewhere.
 """
 
 from __future__ import annotations

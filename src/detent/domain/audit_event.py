@@ -7,9 +7,9 @@ from typing import Any, Literal, NamedTuple
 
 from detent.domain.identity import RunKey, run_id
 
-# `key`: an API key or the session of one. `local`: this machine, while the cluster has no key. `command`: a command that
-# writes to the database directly. `app`: jobs that a Python app declares. `detent`: a node, by itself. `unknown`: a
-# request without a valid key.
+# `key`: an API key or the session of one. `local`: this machine, while the cluster has no key. `command`: a command
+# that writes to the database directly. `app`: jobs that a Python app declares. `detent`: a node, by itself. `unknown`:
+# a request without a valid key.
 ActorKind = Literal["key", "local", "command", "app", "detent", "unknown"]
 
 Facts = Mapping[str, Any]
@@ -37,8 +37,8 @@ ITSELF = Actor("detent", name="detent")
 
 
 class NewEvent(NamedTuple):
-    """One change. `action` is `<kind>.<verb>`; `before` and `after` have only what changed, and never a secret. `tenant`
-    is the one whom the change concerns; None: the cluster, or nobody who is known."""
+    """One change. `action` is `<kind>.<verb>`; `before` and `after` have only what changed, and never a secret.
+    `tenant` is the one whom the change concerns; None: the cluster, or nobody who is known."""
 
     action: str
     tenant: int | None

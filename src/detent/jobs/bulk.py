@@ -1,9 +1,10 @@
 """One change for many jobs, found by a search: counted first, then made chunk by chunk.
 
 A chunk is not one transaction, which would keep a thousand jobs from firing: each job is changed by the same verb as a
-single job. The audit log has one event for the chunk, written first, so that no change is without one. A bulk change that
-stops halfway leaves some jobs changed and some not. When it is repeated it continues with the rest, because a changed
-job no longer matches: a paused job is not paused again, and a run that was retried is no longer dead.
+single job. The audit log has one event for the chunk, written first, so that no change is without one.
+
+A bulk change that stops halfway leaves some jobs changed and some not. When it is repeated it continues with the rest,
+because a changed job no longer matches: a paused job is not paused again, and a run that was retried is no longer dead.
 """
 
 from __future__ import annotations

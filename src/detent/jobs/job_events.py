@@ -1,7 +1,7 @@
 """Events of the audit log about jobs: what they say, and what they leave out. No I/O.
 
-An event is kept longer than what it speaks of, and read by more people. So it never has a payload, a header or a variable
-of a target, nor the part of an address that often holds a token.
+An event is kept longer than what it speaks of, and read by more people. So it never has a payload, a header or a
+variable of a target, nor the part of an address that often holds a token.
 """
 
 from __future__ import annotations
@@ -105,9 +105,7 @@ def _owned(owner: str | None) -> dict[str, Any]:
 
 def _definition(spec: JobSpec) -> dict[str, Any]:
     """The fields that are not as by default."""
-    fields = {
-        name: value for name, value in plain(spec).items() if name not in _DEFAULTS or value != _DEFAULTS[name]
-    }
+    fields = {name: value for name, value in plain(spec).items() if name not in _DEFAULTS or value != _DEFAULTS[name]}
     fields["target"] = masked(fields["target"])[0]
     return {name: _shown(name, value) for name, value in fields.items()}
 

@@ -1,7 +1,8 @@
 """The audit log: events of changes, written in the transaction of the change, and the chain of their hashes.
 
-Who makes a change is known at the door: the API, the dashboard, a command, the registration of an app. `acting` keeps it
-for everything that happens inside, so that no verb has to pass it on. Without it, the change is one of the node itself.
+Who makes a change is known at the door: the API, the dashboard, a command, the registration of an app. `acting` keeps
+it for everything that happens inside, so that no verb has to pass it on. Without it, the change is one of the node
+itself.
 """
 
 from __future__ import annotations
@@ -38,7 +39,7 @@ def acting(actor: Actor) -> Iterator[None]:
 
 
 async def record(connection: Connection, event: NewEvent) -> None:
-    """Write the event of a change, in the transaction that makes it. Every use case that changes something calls this."""
+    """Write the event of a change, in the transaction that makes it. Every use case calls this for what it changes."""
     await connection.fetch(sql.audit_event.ADD.text, *_columns(event))
 
 

@@ -72,7 +72,16 @@ TABLES = {
 # Whose rows name their tenant, and whose rows belong to a job.
 OF_TENANTS = (
     *("api_keys", "audit_events", "incidents", "job_counts", "job_reservations", "jobs", "limits", "pull_leases"),
-    *("pull_workers", "queues", "request_budgets", "requests", "run_minutes", "tenant_jobs", "tenant_targets", "tenants"),
+    *(
+        "pull_workers",
+        "queues",
+        "request_budgets",
+        "requests",
+        "run_minutes",
+        "tenant_jobs",
+        "tenant_targets",
+        "tenants",
+    ),
 )
 # Not history itself: under a policy the server no longer says for which time a partition is missing, and a node has to
 # know it to add one.

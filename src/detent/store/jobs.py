@@ -131,7 +131,9 @@ class JobStore:
             rows = await connection.fetch(sql.job.COLLECT.text, limit, by)
             for tenant in sorted({row["tenant"] for row in rows}):
                 ids = [str(row["id"]) for row in rows if row["tenant"] == tenant]
-                await record(connection, NewEvent("job.delete", tenant, "jobs", after={"completed": True, **listed(ids)}))
+                await record(
+                    connection, NewEvent("job.delete", tenant, "jobs", after={"completed": True, **listed(ids)})
+                )
             return len(rows)
 
         deleted: int = await self._database.transaction(PoolName.REQUEST, work)

@@ -69,9 +69,7 @@ async def rerun(connection: Connection, key: RunKey) -> Row:
     return row
 
 
-async def _redrive(
-    keys: Sequence[RunKey], asked: Facts | None, tenant: int, connection: Connection
-) -> RedrivenRuns:
+async def _redrive(keys: Sequence[RunKey], asked: Facts | None, tenant: int, connection: Connection) -> RedrivenRuns:
     await connection.fetch(sql.run.LOCK_JOBS.text, sorted({key.job for key in keys}), tenant)
     columns = zip(*dict.fromkeys(keys), strict=True)
     rows = await connection.fetch(sql.run.REDRIVE.text, *columns, tenant, MOST_REDRIVEN)

@@ -104,7 +104,9 @@ class TenantStore:
                 await _set_quotas(connection, new)
             if edit is not None:
                 new["allow_targets"] = await _set_targets(connection, row["tenant"], row["allow_targets"], edit, by)
-            before, after = changed({field: row[field] for field in RECORDED}, {field: new[field] for field in RECORDED})
+            before, after = changed(
+                {field: row[field] for field in RECORDED}, {field: new[field] for field in RECORDED}
+            )
             if after:
                 await record(connection, NewEvent("tenant.change", row["tenant"], "tenant", name, name, before, after))
 

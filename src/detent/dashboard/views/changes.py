@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from detent.api.audit_events import AuditQuery, list_audit_events
+from detent.api.audit_events import EventQuery, list_audit_events
 from detent.contract.audit_event import AuditEvent
 from detent.dashboard.page import PageRequest, PageView
 from detent.errors import UsageError
@@ -31,9 +31,7 @@ async def load(page: PageRequest) -> dict[str, Any]:
         "wrong": None,
     }
     try:
-        query = AuditQuery(
-            **_filters(search), all_tenants=every, cursor=page.query.get("cursor") or None, limit=ROWS
-        )
+        query = EventQuery(**_filters(search), all_tenants=every, cursor=page.query.get("cursor") or None, limit=ROWS)
         found = await list_audit_events(page.api, query)
     except UsageError as error:
         return {**values, "wrong": error.message, "events": [], "following": None}

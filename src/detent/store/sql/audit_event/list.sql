@@ -1,6 +1,6 @@
--- Events from the newest to the oldest. $1 tenant or NULL for all, $2 also those of no tenant, $3 below this id or NULL,
--- $4 limit; each of these or NULL: $5 beginning of the action, $6 id or name of the actor, $7 id or name of the object,
--- $8 since, $9 until
+-- Events from the newest to the oldest. $1 tenant or NULL for all, $2 also those of no tenant, $3 below this id or
+-- NULL, $4 limit; each of these or NULL: $5 beginning of the action, $6 id or name of the actor, $7 id or name of the
+-- object, $8 since, $9 until
 SELECT id, at, tenant, tenant_name, actor_kind, actor_id, actor_name, address, action, object_kind, object_id,
        object_name, before, after, request_id, position, previous_hash, hash
   FROM audit_events
