@@ -203,6 +203,7 @@ async def resume_node(world: World) -> Request:
 async def dismiss(world: World) -> Request:
     await add_node(world.sql, 7)
     await world.api.store.nodes.leave(7, lost=True)
+    await world.sql.execute("DELETE FROM nodes")
     return Request(f"{API}/cluster/nodes/{node_name(7)}/dismiss", "node.dismiss")
 
 

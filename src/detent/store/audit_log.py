@@ -25,6 +25,8 @@ from detent.store.db import Database, PoolName, Row
 CHAINED_AT_ONCE = 200
 PURGED_AT_ONCE = 1_000
 
+EventPage = tuple[list[AuditEvent], int | None]
+
 _actor: ContextVar[Actor] = ContextVar("actor", default=ITSELF)
 
 
@@ -72,7 +74,7 @@ class AuditLogStore:
         cluster: bool = False,
         below: int | None = None,
         limit: int = 50,
-    ) -> tuple[list[AuditEvent], int | None]:
+    ) -> EventPage:
         """From the newest to the oldest, and the value to pass as `below` for the next page (None: the last one).
         `tenant` None: of all tenants; `cluster`: also events that concern no tenant."""
         arguments = (tenant, cluster, below, limit + 1, *which)
@@ -87,7 +89,7 @@ class AuditLogStore:
         (row,) = await self._database.fetch(PoolName.REQUEST, sql.audit_event.READ_CHAIN)
         return _chain(row)
 
-    async def in_chain(self, *, after: int = 0, limit: int = 500) -> tuple[list[AuditEvent], int | None]:
+    async def in_chain(self, *, after: int = 0, limit: int = 500) -> EventPage:
         """Events in the order of the chain, and the value to pass as `after` for the next page (None: the last one)."""
         rows = await self._database.fetch(PoolName.REQUEST, sql.audit_event.LIST_CHAIN, after, limit + 1)
         return [_event(row) for row in rows[:limit]], rows[limit - 1]["position"] if len(rows) > limit else None

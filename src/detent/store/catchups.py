@@ -110,7 +110,7 @@ class CatchUpStore:
 
         async def work(connection: Connection) -> int:
             rows = await connection.fetch(sql.catch_up.DROP.text, *columns(2, places), *columns(5, ranges))
-            dropped = sum(row["left_over"] for row in rows)
+            dropped: int = sum(row["left_over"] for row in rows)
             if dropped and event is not None:
                 await record(connection, event._replace(before={"ticks": dropped}))
             return dropped

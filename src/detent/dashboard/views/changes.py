@@ -38,7 +38,7 @@ async def load(page: PageRequest) -> dict[str, Any]:
     return {**values, "events": [(event, _changes(event)) for event in found.items], "following": found.next_cursor}
 
 
-def _filters(search: str) -> dict[str, str]:
+def _filters(search: str) -> dict[str, Any]:
     """`action:job actor:deploys object:report`; a word without a name is an object."""
     found: dict[str, str] = {}
     for word in search.split():
