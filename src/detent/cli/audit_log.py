@@ -143,7 +143,7 @@ def export(after: int) -> None:
     examples=(
         "detent audit-log verify",
         "detent audit-log verify audit.jsonl",
-        f"detent audit-log verify --expect 1200:{'5f' * 32}",
+        "detent audit-log verify --expect 1204:$HASH",
     ),
 )
 @click.argument("file", type=click.File("r", encoding="utf-8", errors="replace"), required=False)
