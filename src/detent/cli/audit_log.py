@@ -150,7 +150,7 @@ def export(after: int) -> None:
 @option("--expect", metavar="N:HASH", help="A head that an earlier verify printed: it must still be in the chain.")
 @api_options()
 def verify(file: TextIO | None, expect: str | None) -> int:
-    """Check the chain of hashes; exit code 1 if an event was altered, removed or moved.
+    """Check the chain of hashes; exit code 1 if an event was altered or removed.
 
     The hashes are computed here, from the events that the server sends, or
     from an exported FILE. Whoever can write to the database can compute a new
