@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import socket
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -111,3 +112,16 @@ def test_a_file_that_is_no_export_is_refused_with_its_line(detent: CommandLine, 
     file.write_text('{"id": 1}\n')
     done = detent("audit-log", "verify", str(file))
     assert done.code == 2 and "Line 1 of" in done.err and done.err.count("\n") == 1
+
+
+async def test_a_command_that_writes_to_the_database_directly_is_recorded_with_its_user(
+    detent: CommandLine, database_url: str, sql: Any
+) -> None:
+    assert detent("key", "create", "--local", "--scope", "admin", "--database-url", database_url, "-q").code == 0
+    event = await sql.fetchrow("SELECT * FROM audit_events")
+    assert (event["action"], event["actor_kind"], event["actor_name"]) == (
+        "key.create",
+        "command",
+        "detent key create --local",
+    )
+    assert event["address"] == socket.gethostname() and event["actor_id"]
