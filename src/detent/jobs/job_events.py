@@ -76,7 +76,11 @@ def resumed(row: Row, on_resume: str) -> NewEvent:
 
 
 def deleted(row: Row) -> NewEvent:
-    return of_job(row, "job.delete", _definition(msgspec.json.decode(row["definition"], type=JobSpec)), None)
+    try:
+        before = _definition(msgspec.json.decode(row["definition"], type=JobSpec))
+    except msgspec.ValidationError:  # written by another version: it can be deleted all the same
+        before = None
+    return of_job(row, "job.delete", before, None)
 
 
 def triggered(row: Row, key: RunKey, own_payload: bool) -> NewEvent:
@@ -112,7 +116,7 @@ def _definition(spec: JobSpec) -> dict[str, Any]:
 
 def _shown(path: str, value: Any) -> Any:
     match path:
-        case "payload":
+        case "payload" | "target.headers" | "target.env":
             return None if value is None else HIDDEN
         case "notify_url" | "target.url":
             return value if value is None else _shown_address(value, whole=path == "target.url")
