@@ -77,6 +77,7 @@ def views(address: str) -> dict[str, str]:
         "dead-letters": "/dead-letters",
         "cluster": "/cluster",
         "problems": "/cluster/problems",
+        "changes": "/changes",
         "builder": f"/jobs/{job['id']}/edit",
     }
 

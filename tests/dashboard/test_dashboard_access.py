@@ -12,7 +12,10 @@ from detent.jobs import JobOperations
 from detent.store.jobs import DEFAULT_TENANT
 from tests.dashboard.pages import Pages
 
-VIEWS = ("/", "/jobs", "/jobs/new", "/runs", "/timeline", "/dead-letters", "/cluster", "/cluster/problems")
+VIEWS = (
+    *("/", "/jobs", "/jobs/new", "/runs", "/timeline", "/dead-letters", "/cluster", "/cluster/problems"),
+    "/changes",
+)
 JOB = {"name": "report", "kind": "every", "every": "1h", "target": "http", "url": "http://127.0.0.1:9/"}
 
 

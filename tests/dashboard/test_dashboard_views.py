@@ -43,6 +43,7 @@ async def filled(database_url: str) -> dict[str, str]:
         "dead letters": "/dead-letters",
         "cluster": "/cluster",
         "problems": "/cluster/problems",
+        "changes": "/changes",
         "new job": "/jobs/new",
         "edit": f"/jobs/{job}/edit",
         "wrong search": f"/jobs?search={quote('colour:red')}",

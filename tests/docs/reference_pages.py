@@ -51,6 +51,7 @@ PURPOSES = {
     "misfire_grace_seconds": "How late a tick may run, unless its job sets it; `auto` depends on the interval.",
     "catchup_rate": "How fast a partition releases missed ticks; `auto`: twice its normal tick rate.",
     "history_days": "How long history is kept; older days are dropped as whole partitions.",
+    "audit_days": "How long events of the [audit log](../howto/audit-log.md) are kept.",
     "revisions_kept": "How many former revisions of each job are kept, plus those that unfinished runs use.",
     "archive_url": "Where a day of history is archived before it is dropped; none: it is not archived.",
     "notify_url": "Where to report a missed [deadline](../howto/deadlines-and-alerts.md), unless the job sets it.",

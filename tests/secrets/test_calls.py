@@ -240,7 +240,7 @@ async def test_a_tenant_signs_all_its_calls(
     await start(runner, secrets=values)
     await ran(store, plain)
     assert "webhook-signature" not in echo.calls[0].headers
-    await store.tenants.sign_with("default", "tenants")
+    await store.tenants.change("default", {"signing": "tenants"})
     clock.seconds += 10
     await ran(store, plain)
     assert Webhook(tenants).verify(echo.calls[1].body, echo.calls[1].headers) == 1

@@ -92,7 +92,7 @@ def nodes(database_url: str) -> Iterator[Nodes]:
 async def keys(store: Store) -> dict[str, str]:
     scopes: Any = ("read", "work", "secrets", "admin")
     made = {scope: (await store.keys.add(scope, tenant=1)).key for scope in scopes}
-    await store.tenants.change_targets("default", lambda before: ["private"], "test")
+    await store.tenants.change("default", {}, lambda before: ["private"], "test")
     return made
 
 

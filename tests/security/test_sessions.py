@@ -161,17 +161,17 @@ async def test_nothing_is_sent_while_it_is_unknown_who_may_see_it() -> None:
 
 async def test_a_session_lasts_no_longer_than_its_key(store: Store, sql: Any) -> None:
     key = await store.keys.add("read", tenant=DEFAULT_TENANT, expires_in_seconds=60)
-    await store.web_sessions.open(key.id)
+    await store.web_sessions.open(key.id, tenant=1)
     assert await sql.fetchval("SELECT s.expires_at = k.expires_at FROM sessions s JOIN api_keys k ON k.id = s.key")
     longer = await store.keys.add("read", tenant=DEFAULT_TENANT)
-    digest = session_digest(await store.web_sessions.open(longer.id))
+    digest = session_digest(await store.web_sessions.open(longer.id, tenant=1))
     assert await sql.fetchval("SELECT expires_at - created_at FROM sessions WHERE digest = $1", digest) == LASTS
 
 
 async def test_a_revoked_key_leaves_no_session(store: Store, sql: Any) -> None:
     keys = [await store.keys.add("read", tenant=DEFAULT_TENANT) for _ in range(2)]
     for key in keys:
-        await store.web_sessions.open(key.id)
+        await store.web_sessions.open(key.id, tenant=1)
     await store.keys.revoke(keys[0].id, tenant=DEFAULT_TENANT)
     assert [row["key"] for row in await sql.fetch("SELECT key FROM sessions")] == [keys[1].id]
 
@@ -179,7 +179,7 @@ async def test_a_revoked_key_leaves_no_session(store: Store, sql: Any) -> None:
 async def test_a_node_removes_sessions_that_have_ended(store: Store, sql: Any, start: StartSession) -> None:
     key = await store.keys.add("read", tenant=DEFAULT_TENANT)
     for _ in range(3):
-        await store.web_sessions.open(key.id)
+        await store.web_sessions.open(key.id, tenant=1)
     await sql.execute(
         "UPDATE sessions SET expires_at = now() WHERE digest IN (SELECT digest FROM sessions ORDER BY digest LIMIT 2)"
     )

@@ -140,7 +140,7 @@ async def test_each_statement_of_a_batch_is_behind_the_wall_of_its_tenant(api: A
 
 async def test_the_allow_list_of_a_tenant_is_not_hidden_by_a_request_of_another(api: ApiClient) -> None:
     ours, rival = await tenant(api, "ours"), await tenant(api, "rival")
-    await api.store.tenants.change_targets("rival", lambda _: ["10.1.2.3:8080"], "test")
+    await api.store.tenants.change("rival", {}, lambda _: ["10.1.2.3:8080"], "test")
     policies = ClusterPolicies(_RequestReader(api.store))
     with walled(ours.number):
         await policies.rules_of(ours.number)

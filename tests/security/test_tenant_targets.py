@@ -74,7 +74,7 @@ def nodes(tmp_path: Path, database_url: str) -> Iterator[Nodes]:
 async def tenant(store: Store, name: str, *patterns: str) -> int:
     await store.tenants.add(name)
     if patterns:
-        await store.tenants.change_targets(name, lambda _: patterns, BY)
+        await store.tenants.change(name, {}, lambda _: patterns, BY)
     number = await store.tenants.number(name)
     assert number is not None
     return number
@@ -122,7 +122,7 @@ async def test_a_tenants_job_reads_no_key_from_another_node(api: ApiClient, node
     sentence = f"127.0.0.1 is a loopback address: allow it with `detent tenant allow acme {address}`."
     assert run.error == f"{url} was not called: {sentence}"
 
-    await api.store.tenants.change_targets("acme", lambda _: [address], BY)
+    await api.store.tenants.change("acme", {}, lambda _: [address], BY)
     run = await run_of(api.store, acme, url, body)
     assert run.error == f"HTTP 403 from {url}"
     assert "own-call" in bytes(run.result or b"").decode()
@@ -151,7 +151,7 @@ async def test_what_a_tenant_was_just_allowed_is_called_at_once(
 ) -> None:
     acme = await tenant(store, "acme")
     refused(await runner(http_call(sink.url, tenant=acme)))
-    await store.tenants.change_targets("acme", lambda _: [f"127.0.0.1:{sink.port}"], BY)
+    await store.tenants.change("acme", {}, lambda _: [f"127.0.0.1:{sink.port}"], BY)
     succeeded(await runner(http_call(sink.url, tenant=acme)))
 
 
@@ -167,7 +167,7 @@ async def test_a_connection_that_was_kept_open_serves_no_other_tenant(
     assert sink.connections == 1
     refused(await runner(http_call(sink.url, tenant=rival)))
     succeeded(await runner(http_call(sink.url, tenant=twin)))
-    await store.tenants.change_targets("acme", lambda _: [], BY)
+    await store.tenants.change("acme", {}, lambda _: [], BY)
     clock.now += VALID_SECONDS
     refused(await runner(call))
     assert (len(sink.received), sink.connections) == (3, 2)
@@ -308,7 +308,7 @@ async def test_a_job_that_cannot_be_called_is_registered_with_a_warning_that_nam
     batch = "/api/v1/jobs/batch?mode=upsert"
     (result,) = (await api.good("POST", batch, json=[body], headers=headers))["items"]
     assert result["warnings"] == [warning]
-    await api.store.tenants.change_targets("acme", lambda _: ["private"], BY)
+    await api.store.tenants.change("acme", {}, lambda _: ["private"], BY)
     changed = body | {"priority": 7}
     (result,) = (await api.good("POST", batch, json=[changed], headers=headers))["items"]
     assert "warnings" not in result

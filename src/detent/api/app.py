@@ -13,6 +13,7 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from detent.api import (
+    audit_events,
     backfills,
     batch,
     bulk,
@@ -45,6 +46,7 @@ from detent.api.limits import TenantLimiter
 from detent.api.own_calls import OwnCallGuard
 from detent.api.problems import PAGES, Refusal
 from detent.api.pull_waiters import PullWaiters
+from detent.api.refusals import RefusalRecorder
 from detent.api.routing import JSON_HEADERS, Endpoint, starlette_routes
 from detent.cluster.operations import ClusterOperations
 from detent.domain.secret_keys import read_master_keys
@@ -76,7 +78,7 @@ PARTS = (
         pull,
         queues,
     ),
-    *(keys, tenants, secrets),
+    *(keys, tenants, secrets, audit_events),
 )
 
 
@@ -105,6 +107,7 @@ def create_app(store: Store, *, settings: Settings, readiness: Readiness, metric
         pulled,
         SecretCommands(store, master),
         SecretValues(PooledSecrets(store.secrets, PoolName.PULL), master),
+        RefusalRecorder(store.audit_log),
     )
     endpoints = all_endpoints()
     described = msgspec.json.encode(openapi.document(endpoints))

@@ -22,6 +22,7 @@ from detent.api.guard import comes_directly
 from detent.api.limits import TenantLimiter
 from detent.api.problems import Refusal
 from detent.contract.key import KeyScope
+from detent.domain.audit_event import Actor
 from detent.errors import NotAuthorised
 from detent.runtime.service import Batcher
 from detent.store.jobs import DEFAULT_TENANT
@@ -63,6 +64,11 @@ class Caller:
         if self.key is None:
             return "local, no key"
         return self.name or f"key:{self.key}"
+
+    @property
+    def concerned(self) -> int | None:
+        """The tenant that the events of its refusals belong to; None: nobody is known."""
+        return None if self.scope is None else self.tenant
 
     @property
     def wall(self) -> int | None:
@@ -111,13 +117,27 @@ class KeyAuthenticator:
 
     async def authorise(self, request: Request, needed: Scope) -> Caller:
         """The caller, if it has this scope; otherwise an error that says what is missing."""
+        caller = await self.identify(request, needed)
+        caller.check(needed)
+        return caller
+
+    async def identify(self, request: Request, needed: Scope) -> Caller:
+        """The caller, whatever it may do; nobody is asked for on public routes."""
         if needed == "public":
             return ANONYMOUS
         if "authorization" not in request.headers and await self.keyless_allowed(request):
             return LOCAL
-        caller = await self._identify(request)
-        caller.check(needed)
-        return caller
+        return await self._identify(request)
+
+    def actor(self, caller: Caller, request: Request, request_id: str) -> Actor:
+        """Who acts, for the audit log. Of a request without a valid key, the id of the key that it named."""
+        address = self.clients.of(request)
+        if caller.key is not None:
+            return Actor("key", caller.key, caller.name, address, request_id)
+        if caller.scope is not None:
+            return Actor("local", None, caller.by, address, request_id)
+        claimed = _credential(request.headers)
+        return Actor("unknown", claimed and claimed.id, None, address, request_id)
 
     async def keyless_allowed(self, request: HTTPConnection) -> bool:
         """Whether this request needs no key. Raises if the database, which decides, does not answer."""

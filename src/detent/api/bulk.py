@@ -68,9 +68,15 @@ async def change_found(api: Api, body: BulkRequest, search: JobSearch) -> BulkRe
         return BulkResult(
             action=body.action, dry_run=True, matched=counted.matched, sample=sample, next_cursor=following
         )
-    pause = BulkPause(body.reason, body.until, body.on_resume)
     done = await api.jobs.bulk.apply(
-        body.action, search, after=after, limit=body.limit, tenant=api.tenant, by=api.by, pause=pause
+        body.action,
+        search,
+        after=after,
+        limit=body.limit,
+        tenant=api.tenant,
+        by=api.by,
+        asked={} if search.ids else {"filter": body.filter},
+        pause=BulkPause(body.reason, body.until, body.on_resume),
     )
     following = None if done.following is None else after_job(done.following, bound)
     return BulkResult(

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from detent.api.access_watch import AccessWatch
 from detent.api.auth import ANONYMOUS, Caller, KeyAuthenticator
 from detent.api.pull_waiters import PullWaiters
+from detent.api.refusals import RefusalRecorder
 from detent.cluster.operations import ClusterOperations
 from detent.errors import NotAuthorised
 from detent.jobs import JobOperations
@@ -39,6 +40,7 @@ class Api:
     pulled: PulledRuns
     secrets: SecretCommands
     secret_values: SecretValues
+    refusals: RefusalRecorder
     caller: Caller = ANONYMOUS
 
     @property

@@ -79,6 +79,14 @@ def read_after_incident(cursor: str | None, bound: str) -> int | None:
     return None if cursor is None else _decode(cursor, "incidents", bound, 1)[0]
 
 
+def after_event(number: int, bound: str) -> str:
+    return _encode(["events", bound, number])
+
+
+def read_after_event(cursor: str | None, bound: str) -> int | None:
+    return None if cursor is None else _decode(cursor, "events", bound, 1)[0]
+
+
 def after_tenant(number: int, bound: str) -> str:
     return _encode(["tenants", bound, number])
 

@@ -54,7 +54,7 @@ async def create_key(api: Api, body: KeySpec) -> Reply[NewApiKey]:
     The first key must have the scope admin and belong to the default tenant: from then on every request needs a key.
     """
     check_seen(body.name or "", "The name", "/name")
-    tenant = await _tenant(api, body.tenant)
+    tenant = await managed_tenant(api, body.tenant)
     if api.caller.key is None:
         _check_first(body.scope, tenant)
     key = await api.store.keys.add(
@@ -70,7 +70,7 @@ async def create_key(api: Api, body: KeySpec) -> Reply[NewApiKey]:
 @routes.get("/keys", scope="admin")
 async def list_keys(api: Api, query: KeyQuery) -> Page[ApiKey]:
     """List keys in the order of their creation, including expired and revoked ones."""
-    tenant = await _tenant(api, query.tenant)
+    tenant = await managed_tenant(api, query.tenant)
     bound = binding(tenant, query)
     keys, following = await api.store.keys.list(
         tenant=tenant, after=read_after_key(query.cursor, bound), limit=query.limit
@@ -81,7 +81,7 @@ async def list_keys(api: Api, query: KeyQuery) -> Page[ApiKey]:
 @routes.delete("/keys/{id}", scope="admin")
 async def revoke_key(api: Api, id: str, query: TenantOfKeys) -> None:  # noqa: A002 - the name is part of the contract
     """Revoke a key: every server refuses it within seconds."""
-    await api.store.keys.revoke(id, tenant=await _tenant(api, query.tenant))
+    await api.store.keys.revoke(id, tenant=await managed_tenant(api, query.tenant))
     api.authenticator.evict(id)
     api.access.check_now()
 
@@ -95,7 +95,7 @@ def _check_first(scope: KeyScope, tenant: int) -> None:
         raise UsageError(f"The first key must be one of the default tenant, {reason}", "/tenant")
 
 
-async def _tenant(api: Api, name: str | None) -> int:
+async def managed_tenant(api: Api, name: str | None) -> int:
     """The tenant of these keys. Only administrators of the default tenant learn which tenants exist."""
     if name is None:
         return api.tenant

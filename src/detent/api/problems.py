@@ -144,9 +144,9 @@ _OWN_FAULTS = {
 }
 
 
-def answer(error: Exception, headers: Mapping[str, str]) -> Response:
-    """The response to a request that failed; `headers` are the request's."""
-    trace_id = trace_of(headers)
+def answer(error: Exception, headers: Mapping[str, str], trace_id: str | None = None) -> Response:
+    """The response to a request that failed; `headers` are the request's, `trace_id` its trace if that is known."""
+    trace_id = trace_id or trace_of(headers)
     if isinstance(error, Refusal):
         return _respond(_problem(error.kind, error.detail, trace_id), error.headers)
     kind = kind_of(error) if isinstance(error, DetentError) else ProblemKind(500, "internal")

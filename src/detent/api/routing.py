@@ -28,7 +28,7 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from detent.api import problems
-from detent.api.auth import SCOPES, Scope
+from detent.api.auth import ANONYMOUS, SCOPES, Scope
 from detent.api.conditions import tag_of
 from detent.api.context import Api
 from detent.api.idempotency import served_once
@@ -44,6 +44,7 @@ from detent.api.request_parsing import (
 )
 from detent.api.visibility import for_caller
 from detent.contract.job import Job
+from detent.store.audit_log import acting
 from detent.store.tenant_wall import walled
 
 Answer = TypeVar("Answer")
@@ -219,12 +220,16 @@ def starlette_routes(api: Api, endpoints: Iterable[Endpoint]) -> list[Route]:
 def _dispatcher(api: Api, methods: Mapping[str, Endpoint]) -> Callable[[Request], Awaitable[Response]]:
     async def dispatch(request: Request) -> Response:
         endpoint = methods["GET" if request.method == "HEAD" else request.method]
+        caller, request_id = ANONYMOUS, problems.trace_of(request.headers)
         try:
-            caller = await api.authenticator.authorise(request, endpoint.scope)
-            with walled(caller.wall):
+            caller = await api.authenticator.identify(request, endpoint.scope)
+            caller.check(endpoint.scope)
+            with walled(caller.wall), acting(api.authenticator.actor(caller, request, request_id)):
                 return await endpoint(dataclasses.replace(api, caller=caller), request)
         except Exception as error:
-            return problems.answer(error, request.headers)
+            actor = api.authenticator.actor(caller, request, request_id)
+            await api.refusals.note(error, actor, caller.concerned, f"{endpoint.method} {endpoint.path}")
+            return problems.answer(error, request.headers, request_id)
 
     return dispatch
 

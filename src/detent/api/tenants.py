@@ -4,6 +4,7 @@ those of another tenant see its quotas and its list, and cannot change them."""
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from functools import partial
 from typing import Annotated
 
 import msgspec
@@ -93,17 +94,10 @@ async def change_tenant(api: Api, name: str, body: TenantPatch) -> Tenant:
     given = {field: value for field, value in msgspec.structs.asdict(body).items() if value is not UNSET}
     if given.keys() != {"signing"} or await api.store.tenants.number(name) != api.tenant:
         check_default_tenant(api, "Quotas and allow lists are changed")
-    if "signing" in given:
-        await _change_signing(api, name, given.pop("signing"))
     lists = {field: _normal(given.pop(field), field) for field in ALLOW_FIELDS if field in given}
-    if lists:
-        await api.store.tenants.change_targets(name, lambda before: _edited(name, before, lists), api.by)
-    return await (api.store.tenants.change(name, given) if given else api.store.tenants.get(name))
-
-
-async def _change_signing(api: Api, name: str, secret: str | None) -> None:
+    edit = partial(_edited, name, lists) if lists else None
     try:
-        await api.store.tenants.sign_with(name, secret)
+        return await api.store.tenants.change(name, given, edit, api.by)
     except MissingSecrets as error:
         (missing,) = error.names
         raise UsageError(
@@ -124,7 +118,7 @@ def _normal(patterns: Sequence[str], field: str) -> list[str]:
     return list(found)
 
 
-def _edited(tenant: str, before: Sequence[str], lists: Mapping[str, Sequence[str]]) -> list[str]:
+def _edited(tenant: str, lists: Mapping[str, Sequence[str]], before: Sequence[str]) -> list[str]:
     kept = lists.get("allow_targets", before)
     for position, pattern in enumerate(gone := lists.get("disallow", ())):
         if pattern not in kept:

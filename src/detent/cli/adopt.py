@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from detent.cli import output
+from detent.cli.actor import this_command
 from detent.cli.base import command, option
 from detent.cli.database import db, reaches_database, with_connection
 from detent.cli.invocation import load_settings
@@ -34,6 +35,7 @@ def adopt(yes: bool, **flags: str | None) -> int:
     settings = load_settings(flags)
     from detent.cluster import admission
     from detent.store import migrate, original
+    from detent.store.audit_log import acting
 
     async def read(connection: Connection) -> Any:
         await migrate.check(connection)
@@ -49,6 +51,7 @@ def adopt(yes: bool, **flags: str | None) -> int:
     if not output.agreed(yes, question, "detent db adopt --yes"):
         output.say("Nothing was changed: this database stays held.")
         return 1
-    incarnation = with_connection(settings, original.adopt)
+    with acting(this_command("detent db adopt")):
+        incarnation = with_connection(settings, original.adopt)
     output.say(f"Adopted as incarnation {incarnation}: nodes join within seconds, and ticks fire.")
     return 0

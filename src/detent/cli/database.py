@@ -7,6 +7,7 @@ from contextlib import AsyncExitStack, asynccontextmanager
 from typing import TYPE_CHECKING, Any
 
 from detent.cli import output, times
+from detent.cli.actor import this_command
 from detent.cli.base import F, command, group, option
 from detent.cli.invocation import config_option, format_options, invocation, load_settings
 from detent.cli.nodes import database_options
@@ -56,8 +57,10 @@ def role_options(function: F) -> F:
 @role_options
 def migrate(role_settings: str | None, runtime_role: str | None, tenant_role: str | None, **flags: str | None) -> None:
     """Apply the migrations that are missing."""
+    from detent.domain.audit_event import NewEvent
     from detent.store import grants, role
     from detent.store import migrate as migrations
+    from detent.store.audit_log import acting, record
 
     settings = load_settings(flags)
     if settings.pooled:
@@ -70,9 +73,14 @@ def migrate(role_settings: str | None, runtime_role: str | None, tenant_role: st
             await grants.give(connection, runtime_role, settings.database_schema)
         if tenant_role:
             await grants.raise_wall(connection, tenant_role, settings.database_schema)
+        roles = {"runtime_role": runtime_role, "tenant_role": tenant_role, "role_settings": role_settings}
+        after = {"migrations": applied, **{name: role for name, role in roles.items() if role}}
+        if applied or len(after) > 1:
+            await record(connection, NewEvent("database.migrate", None, "cluster", after=after))
         return applied, given
 
-    applied, given = with_connection(settings, work)
+    with acting(this_command("detent db migrate")):
+        applied, given = with_connection(settings, work)
     output.print_lines((line,) for line in (*applied, *given))
     number = f"{len(applied)} migration{'s' if len(applied) > 1 else ''}"
     output.say(f"Applied {number}." if applied else "The schema is up to date.")

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, cast
 import click
 
 from detent.cli import output, times
+from detent.cli.actor import this_command
 from detent.cli.base import command, group, option
 from detent.cli.invocation import api_options, connect, invocation, load_settings
 from detent.cli.nodes import database_options
@@ -144,6 +145,7 @@ async def _write(
     settings: Settings, scope: KeyScope, name: str | None, tenant: str | None, lifetime: int | None
 ) -> tuple[NewApiKey, bool]:
     from detent.node.database import opened_store, prepared_database
+    from detent.store.audit_log import acting
     from detent.store.jobs import DEFAULT_TENANT
 
     async with prepared_database(settings) as url, opened_store(url, settings) as store:
@@ -151,7 +153,8 @@ async def _write(
         if number is None:
             raise UsageError(f"There is no tenant {tenant!r}: create it first with `detent tenant create {tenant}`.")
         first = not await store.keys.cluster_is_keyed()
-        return await store.keys.add(scope, tenant=number, name=name, expires_in_seconds=lifetime), first
+        with acting(this_command("detent key create --local")):
+            return await store.keys.add(scope, tenant=number, name=name, expires_in_seconds=lifetime), first
 
 
 @command(key, "list", examples=("detent key list",))

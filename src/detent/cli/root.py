@@ -6,6 +6,7 @@ import click
 
 from detent.cli import apply, audit, cluster_hold, nodes
 from detent.cli.adopt import db
+from detent.cli.audit_log import audit_log
 from detent.cli.base import group
 from detent.cli.bench import bench
 from detent.cli.cluster import node
@@ -66,6 +67,7 @@ for noun in (
     key,
     secret,
     tenant,
+    audit_log,
     queue,
     history,
     node,

@@ -5,6 +5,7 @@ A client is this list plus a way to send. Each verb has the same name and parame
 
 from __future__ import annotations
 
+from detent.client.audit_events import AuditEventVerbs
 from detent.client.backfills import BackfillVerbs
 from detent.client.bulk import BulkVerbs
 from detent.client.cluster import ClusterVerbs
@@ -36,5 +37,6 @@ class Operations(
     KeyVerbs,
     TenantVerbs,
     SecretVerbs,
+    AuditEventVerbs,
 ):
     """All verbs of the REST API."""

@@ -30,6 +30,7 @@ from detent.dashboard.problems import AlarmCount
 from detent.dashboard.rendering import environment, parts_of
 from detent.dashboard.stream_limits import LimitedStream, StreamLimits
 from detent.errors import DetentError, NotAuthorised
+from detent.store.audit_log import acting
 from detent.store.db import OutcomeUnknown
 from detent.store.tenant_wall import walled
 from detent.telemetry.log import logger
@@ -190,10 +191,9 @@ class Dashboard:
         if visitor is None:
             return self._to_login(request)
         form = await read_form(request, change.max_bytes(self._api))
-        self._check(request, visitor, form)
-        visitor.caller.check(change.scope)
+        await self._authenticator.permit(request, visitor, text_of(form, "csrf"), change.scope, change.path)
         api = dataclasses.replace(self._api, caller=visitor.caller)
-        with walled(visitor.caller.wall):
+        with walled(visitor.caller.wall), acting(self._authenticator.actor(visitor, request)):
             answer = await self._apply(change.apply(api, names_of(request), form))
         if change.modifies:
             self._alarms.reset()
@@ -242,7 +242,7 @@ class Dashboard:
         visitor = await within(PAGE_SECONDS, self._authenticator.visitor(request))
         if visitor is not None:
             self._check(request, visitor, await read_form(request, LOGIN_BYTES))
-            await within(PAGE_SECONDS, self._authenticator.log_out(visitor))
+            await within(PAGE_SECONDS, self._authenticator.log_out(visitor, request))
         response = RedirectResponse("/login", 303, HEADERS)
         set_cookie(response, request, None)
         return response

@@ -20,7 +20,11 @@ from detent.api.access_watch import OpenAccess
 from detent.api.auth import GRANTS, LOCAL, Caller, Scope
 from detent.api.context import Api
 from detent.api.failed_lookups import ValidDigests
+from detent.api.problems import trace_of
+from detent.domain.audit_event import Actor, NewEvent
 from detent.errors import NotAuthorised
+from detent.store.audit_log import acting
+from detent.store.keys import read_key
 from detent.store.web_sessions import LASTS, SessionHolder, session_digest
 
 COOKIE = "detent_session"
@@ -71,17 +75,47 @@ class VisitorAuthenticator:
     async def log_in(self, key: str, request: Request) -> str | None:
         """The token of a new session; None: the key is not valid."""
         authenticator = self._api.authenticator
-        caller = await authenticator.authenticate(key, authenticator.clients.of(request))
+        address, request_id = authenticator.clients.of(request), trace_of(request.headers)
+        caller = await authenticator.authenticate(key, address)
         if caller is None or caller.key is None:
+            claimed = read_key(key.strip())
+            await self._refuse(Actor("unknown", claimed and claimed.id, None, address, request_id), None)
             return None
         await authenticator.count(caller)
-        caller.check("read")
-        return await self._api.store.web_sessions.open(caller.key)
+        actor = Actor("key", caller.key, caller.name, address, request_id)
+        try:
+            caller.check("read")
+        except NotAuthorised:
+            await self._refuse(actor, caller.tenant)
+            raise
+        with acting(actor):
+            return await self._api.store.web_sessions.open(caller.key, tenant=caller.tenant, name=caller.name)
 
-    async def log_out(self, visitor: Visitor) -> None:
+    async def _refuse(self, actor: Actor, tenant: int | None) -> None:
+        await self._api.refusals.record(NewEvent("session.refuse", tenant, "key", actor.id, actor.name), actor)
+
+    async def log_out(self, visitor: Visitor, request: Request) -> None:
         if visitor.session is not None:
-            await self._api.store.web_sessions.close(visitor.session)
+            caller = visitor.caller
+            with acting(self.actor(visitor, request)):
+                await self._api.store.web_sessions.close(
+                    visitor.session, caller.key, tenant=caller.tenant, name=caller.name
+                )
             self._api.access.check_now()
+
+    def actor(self, visitor: Visitor, request: Request) -> Actor:
+        """Who acts, for the audit log."""
+        return self._api.authenticator.actor(visitor.caller, request, trace_of(request.headers))
+
+    async def permit(self, request: Request, visitor: Visitor, csrf: str, scope: Scope, path: str) -> None:
+        """Raise unless the change comes from a page of this server, and this visitor may make it."""
+        try:
+            self.check_change(request, visitor, csrf)
+            visitor.caller.check(scope)
+        except NotAuthorised as error:
+            actor, tenant = self.actor(visitor, request), visitor.caller.concerned
+            await self._api.refusals.note(error, actor, tenant, f"POST {path}")
+            raise
 
     def check_change(self, request: Request, visitor: Visitor, given: str) -> None:
         """Raise unless the change comes from a page of this server."""

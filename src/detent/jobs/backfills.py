@@ -10,15 +10,17 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Iterator
 from datetime import datetime
-from typing import NamedTuple
+from typing import Any, NamedTuple
 from uuid import UUID
 
 from detent.contract.tick import Backfilled, BackfillRequest, OutstandingTicks
+from detent.domain.audit_event import NewEvent
 from detent.domain.misfire import SHORTEST_STEP
 from detent.domain.schedule import Schedule, ScheduleError
 from detent.domain.schedule.instants import check_range
 from detent.domain.schedule.steps import RANGE_STEPS, Steps
 from detent.errors import Conflict, UsageError
+from detent.jobs import job_events
 from detent.jobs.catch_up_ranges import dropped_ticks
 from detent.jobs.moves import schedule_of_row
 from detent.jobs.register import ATTEMPTS, busy
@@ -117,7 +119,8 @@ class Backfills:
             NewBackfill(
                 row["job"], row["generation"], extent.first, extent.last, extent.ticks, wanted.concurrency,
                 wanted.order == "newest", wanted.reprocess, by,
-            )
+            ),
+            job_events.of_job(row, "job.backfill", None, _facts(extent, wanted)),
         )  # fmt: skip
 
     async def outstanding(self, job_id: UUID, *, tenant: int = DEFAULT_TENANT) -> list[OutstandingTicks]:
@@ -143,13 +146,15 @@ class Backfills:
     async def drop(self, job_id: UUID, *, tenant: int = DEFAULT_TENANT) -> int:
         """Drop those ticks; how many. The ledger records missed ones as `missed: dropped`."""
         number = await number_of(self._store.database, job_id, tenant)
+        event = NewEvent("job.drop-catchup", tenant, "job", str(job_id))
         dropped = 0
         for _ in range(ATTEMPTS):
             rows = await self._store.catchups.of_job(number)
             if not rows:
                 return dropped
             schedules = await self._store.cursors.schedules({row["schedule"] for row in rows})
-            dropped += await self._store.catchups.drop([_dropping(row, schedules[row["schedule"]]) for row in rows])
+            dropping = [_dropping(row, schedules[row["schedule"]]) for row in rows]
+            dropped += await self._store.catchups.drop(dropping, event)
         raise busy(str(job_id))
 
 
@@ -169,6 +174,15 @@ def _dropping(row: Row, schedule: Schedule) -> RangeDrop:
         row["next_tick"], row["descending"], 0, False, "",
     )  # fmt: skip
     return RangeDrop(due.catchup, due.next_tick, dropped_ticks(schedule, due, "dropped"))
+
+
+def _facts(extent: Extent, wanted: BackfillRequest) -> dict[str, Any]:
+    return {
+        "from": job_events.written(extent.first),
+        "to": job_events.written(extent.last),
+        "ticks": extent.ticks,
+        "reprocess": wanted.reprocess,
+    }
 
 
 def _owed(extent: Extent) -> int:

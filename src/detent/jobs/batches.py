@@ -22,6 +22,7 @@ from detent.domain.registration import CursorPlace, PreparedJob, Timings, prepar
 from detent.domain.registration_cost import is_costly, is_large
 from detent.domain.schedule.steps import BatchSteps
 from detent.errors import Conflict, ManyFaults, UsageError
+from detent.jobs import job_events
 from detent.jobs.edits import Change, canonical
 from detent.jobs.moves import new_jobs
 from detent.jobs.register import ATTEMPTS, NameTaken, revise
@@ -29,6 +30,7 @@ from detent.jobs.secret_faults import unknown_secrets
 from detent.jobs.target_check import TargetCheck, TenantRules
 from detent.runtime.arithmetic import compute
 from detent.store import Store
+from detent.store.audit_log import record
 from detent.store.connection import Connection
 from detent.store.db import PoolName, Rejected, Row
 from detent.store.job_writes import NAME_INDEX, Moved, NamesInUse, Ownership, adopt, announce, insert, insert_on
@@ -80,7 +82,8 @@ class JobBatches:
             plan = await self._plan(items, {}, quota, rules)
             new = new_jobs(plan.new, quota.now)
             try:
-                await insert(self._database, new, Ownership(tenant, owner, quota.now, by), quota)
+                event = job_events.created([job for job, _ in plan.new], tenant, owner)
+                await insert(self._database, new, Ownership(tenant, owner, quota.now, by), quota, event)
             except NamesInUse as error:
                 raise _taken(items, error) from error
             except MissingSecrets as error:
@@ -240,9 +243,12 @@ async def _write(plan: BatchPlan, whose: Ownership, quota: TenantQuota, connecti
         await announce(connection, [job.number for job, _ in plan.new])
     if plan.changed:
         await revise(connection, plan.changed, whose.owner, whose.by)
-    adopted = [row["job"] for row in plan.same if whose.owner not in (None, row["owner"])]
+    adopted = [row for row in plan.same if whose.owner not in (None, row["owner"])]
     if adopted and whose.owner is not None:
-        await adopt(connection, adopted, whose.owner)
+        await adopt(connection, [row["job"] for row in adopted], whose.owner)
+    if plan.new or plan.changed or adopted:
+        new = [job for job, _ in plan.new]
+        await record(connection, job_events.registered(new, plan.changed, adopted, whose.tenant))
 
 
 def _taken(items: Sequence[JobSpec | UsageError], error: NamesInUse) -> Conflict:

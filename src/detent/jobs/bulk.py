@@ -1,11 +1,13 @@
 """One change for many jobs, found by a search: counted first, then made chunk by chunk.
 
-A chunk is not one transaction: each job is changed by the same verb as a single job. So a bulk change that stops
-halfway leaves some jobs changed and some not. When it is repeated it continues with the rest, because a changed job no
-longer matches: a paused job is not paused again, and a run that was retried is no longer dead.
+A chunk is not one transaction, which would keep a thousand jobs from firing: each job is changed by the same verb as a
+single job. The audit log has one event for the chunk, written first, so that no change is without one.
+
+A bulk change that stops halfway leaves some jobs changed and some not. When it is repeated it continues with the rest,
+because a changed job no longer matches: a paused job is not paused again, and a run that was retried is no longer dead.
 
 A job is paused, resumed or deleted whatever the ticks of its schedule cost. What one request costs is bounded by ending
-its chunk early: the next request continues after the last job that was tried.
+its chunk early: the next request continues after the last job that was tried, with an event of its own.
 """
 
 from __future__ import annotations
@@ -18,11 +20,14 @@ from typing import Any, NamedTuple
 from uuid import UUID
 
 from detent.contract.job import BulkAction, JobStatus, OnResume
+from detent.domain.audit_event import Facts, NewEvent, listed, of_runs
 from detent.domain.identity import RunKey
 from detent.domain.schedule.steps import Steps, batch_limit
 from detent.errors import Conflict, NotFound
 from detent.jobs.lifecycle import JobLifecycle
 from detent.store import Store
+from detent.store.audit_log import record
+from detent.store.connection import Connection
 from detent.store.db import PoolName
 from detent.store.job_search import FoundJob, JobSearch
 from detent.store.live_runs import cancel_runs
@@ -65,6 +70,10 @@ class BulkPause(NamedTuple):
     until: datetime | None = None
     on_resume: OnResume | None = None
 
+    @property
+    def given(self) -> dict[str, Any]:
+        return {name: value for name, value in self._asdict().items() if value is not None}
+
 
 class BulkChanges:
     def __init__(self, store: Store, lifecycle: JobLifecycle) -> None:
@@ -91,33 +100,46 @@ class BulkChanges:
         limit: int,
         tenant: int,
         by: str | None = None,
+        asked: Facts | None = None,
         pause: BulkPause = BulkPause(),  # noqa: B008 - a tuple
     ) -> BulkChunk:
+        """`asked`: what the search was, for the audit log."""
         found, following = await self._page(action, search, after, limit, tenant)
         steps = Steps()
+        common: dict[str, Any] = {"tenant": tenant, "by": by, "steps": steps, "recorded": False}
         verb: Callable[[UUID], Awaitable[Any]]
         match action:
             case "retry":
                 keys = await self._dead_among(found)
-                changed = len((await self._store.reruns.redrive(keys, tenant=tenant)).runs)
+                changed = len((await self._store.reruns.redrive(keys, asked, tenant=tenant)).runs)
                 return BulkChunk(len(keys), changed, following)
             case "cancel":
                 keys = await self._live_among(found)
-                return BulkChunk(len({key.job for key in keys}), await self._cancel(keys), following)
+                return BulkChunk(len({key.job for key in keys}), await self._cancel(keys, asked, tenant), following)
             case "pause":
-                verb = partial(self._lifecycle.pause, **pause._asdict(), tenant=tenant, by=by, steps=steps)
+                verb = partial(self._lifecycle.pause, **pause._asdict(), **common)
             case "resume":
-                verb = partial(self._lifecycle.resume, on_resume=pause.on_resume, tenant=tenant, by=by, steps=steps)
+                verb = partial(self._lifecycle.resume, on_resume=pause.on_resume, **common)
             case "delete":
-                verb = partial(self._lifecycle.delete, tenant=tenant, by=by, steps=steps)
+                verb = partial(self._lifecycle.delete, **common)
+        if found:
+            facts = {**(asked or {}), **pause.given, **listed([str(each.id) for each in found])}
+            await self._store.audit_log.add(NewEvent(f"job.{action}", tenant, "jobs", after=facts))
         tried, changed = await _each(found, verb, steps)
         return BulkChunk(tried, changed, following if tried == len(found) else found[tried - 1].number)
 
-    async def _cancel(self, keys: Sequence[RunKey]) -> int:
+    async def _cancel(self, keys: Sequence[RunKey], asked: Facts | None, tenant: int) -> int:
         """How many jobs had a run that was cancelled or asked to stop."""
         if not keys:
             return 0
-        cancelled = await self._store.database.transaction(PoolName.REQUEST, lambda c: cancel_runs(c, keys))
+
+        async def work(connection: Connection) -> list[RunKey]:
+            cancelled = list(await cancel_runs(connection, keys))
+            if cancelled:
+                await record(connection, of_runs("run.cancel", tenant, cancelled, asked))
+            return cancelled
+
+        cancelled: list[RunKey] = await self._store.database.transaction(PoolName.REQUEST, work)
         return len({key.job for key in cancelled})
 
     async def _page(

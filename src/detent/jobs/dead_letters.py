@@ -25,5 +25,5 @@ class DeadLetters:
         keys = await letters.oldest(which, limit, among=EXAMINED_FIRST, tenant=tenant)
         if len(keys) < limit:  # the jobs of the oldest may all have no free lane
             keys = await letters.oldest(which, limit, among=MOST_EXAMINED, tenant=tenant)
-        runs = (await self._store.reruns.redrive(keys, tenant=tenant)).runs
+        runs = (await self._store.reruns.redrive(keys, which.asked, tenant=tenant)).runs
         return DeadLetterChunk(runs, await letters.count(which, tenant=tenant))

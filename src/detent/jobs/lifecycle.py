@@ -22,12 +22,14 @@ from detent.domain.schedule import Schedule
 from detent.domain.schedule.schedule import NO_LIMIT
 from detent.domain.schedule.steps import Steps
 from detent.errors import Conflict, JobNotFound, NotFound, UsageError
+from detent.jobs import job_events
 from detent.jobs.edits import Expected
 from detent.jobs.moves import resumed, schedule_of_row, stopped
 from detent.jobs.register import ANYTHING, ATTEMPTS, busy
 from detent.jobs.secret_faults import payload_secrets, unknown_in_payload
 from detent.runtime.arithmetic import compute
 from detent.store import Store
+from detent.store.audit_log import record
 from detent.store.connection import Connection
 from detent.store.db import PoolName, Row
 from detent.store.job_writes import Moved, announce, cancel_waiting, move, set_pause
@@ -64,11 +66,13 @@ class JobLifecycle:
         tenant: int = DEFAULT_TENANT,
         by: str | None = None,
         steps: Steps = NO_LIMIT,
+        recorded: bool = True,
     ) -> Job:
         """Stop the ticks until an operator resumes the job, or until a time. `on_resume` says what then happens to the
         ticks of the pause; by default they are skipped. If the job is paused already, omitted values stay.
 
-        `steps`, here and below, counts what the ticks of its schedule cost."""
+        Here and below, `steps` counts what the ticks of its schedule cost, and `recorded` is False if the change is
+        part of one for many jobs, which has an event of its own."""
 
         async def change(connection: Connection, row: Row) -> int:
             if row["status"] == "completed":
@@ -78,6 +82,8 @@ class JobLifecycle:
                 await move(connection, [await compute(stopped, row, "paused", steps)], by)
                 await announce(connection, [row["job"]])
             await set_pause(connection, row["job"], reason, until, on_resume)
+            if recorded and (row["status"] == "active" or (reason, until, on_resume) != (None, None, None)):
+                await record(connection, job_events.paused(row, reason, until, on_resume))
             return int(row["job"])
 
         return await self._store.jobs.by_number(await self._change(job_id, tenant, change))
@@ -90,6 +96,7 @@ class JobLifecycle:
         tenant: int = DEFAULT_TENANT,
         by: str | None = None,
         steps: Steps = NO_LIMIT,
+        recorded: bool = True,
     ) -> Job:
         """Continue with the next tick. Those of the pause are skipped or run, as `on_resume` or else the pause says."""
 
@@ -97,9 +104,11 @@ class JobLifecycle:
             if row["status"] == "completed":
                 raise Conflict(f"The job {row['name']!r} is completed: it has no tick left to continue with.")
             if row["status"] == "paused":
-                moved = await compute(resumed, row, on_resume or row["on_resume"], steps)
-                await move(connection, [moved], by)
+                chosen = on_resume or row["on_resume"]
+                await move(connection, [await compute(resumed, row, chosen, steps)], by)
                 await announce(connection, [row["job"]])
+                if recorded:
+                    await record(connection, job_events.resumed(row, chosen))
             return int(row["job"])
 
         return await self._store.jobs.by_number(await self._change(job_id, tenant, change))
@@ -112,6 +121,7 @@ class JobLifecycle:
         expected: Expected = ANYTHING,
         by: str | None = None,
         steps: Steps = NO_LIMIT,
+        recorded: bool = True,
     ) -> None:
         """End the ticks and free the name. Running runs continue, waiting ones are cancelled, history stays."""
 
@@ -120,6 +130,8 @@ class JobLifecycle:
             await move(connection, [await compute(stopped, row, "deleted", steps)], by)
             await cancel_waiting(connection, [row["job"]])
             await announce(connection, [row["job"]])
+            if recorded:
+                await record(connection, job_events.deleted(row))
 
         await self._change(job_id, tenant, change)
 
@@ -136,16 +148,18 @@ class JobLifecycle:
             secrets = payload_secrets(payload, allowed=may_refer)
         row = await self._store.jobs.to_change(tenant, job_id)
 
-        async def start(connection: Connection) -> RunKey | None:
+        async def start(connection: Connection) -> RunKey:
             await keep(connection, tenant, secrets)
-            return await trigger(connection, row["job"], text)
+            key = await trigger(connection, row["job"], text)
+            if key is None:
+                raise JobNotFound(job_id)
+            await record(connection, job_events.triggered(row, key, text is not None))
+            return key
 
         try:
-            key = await self._database.transaction(PoolName.REQUEST, start)
+            key: RunKey = await self._database.transaction(PoolName.REQUEST, start)
         except MissingSecrets as error:
             raise unknown_in_payload(payload, error.names) from error
-        if key is None:
-            raise JobNotFound(job_id)
         return key
 
     async def skip(
@@ -163,6 +177,7 @@ class JobLifecycle:
             await compute(_check_tick, row, at)
             skip = await add_skip(connection, row, at, reason, by)
             await announce(connection, [row["job"]])
+            await record(connection, job_events.skipped(row, at, reason))
             return skip
 
         return await self._change(job_id, tenant, change)
@@ -177,6 +192,7 @@ class JobLifecycle:
                 raise Conflict(f"The tick {_text(at)} of {row['name']!r} has passed: trigger the job instead.")
             await remove_skip(connection, row, at)
             await announce(connection, [row["job"]])
+            await record(connection, job_events.unskipped(row, at))
 
         await self._change(job_id, tenant, change)
 
@@ -190,7 +206,14 @@ class JobLifecycle:
     async def cancel_runs(self, job_id: UUID, *, tenant: int = DEFAULT_TENANT) -> CancelledOpenRuns:
         """Cancel all unfinished runs of a job. Its schedule continues."""
         row = await self._store.jobs.to_change(tenant, job_id)
-        owners = await self._database.transaction(PoolName.REQUEST, lambda c: cancel_open(c, row["job"]))
+
+        async def work(connection: Connection) -> dict[RunKey, int | None]:
+            owners = await cancel_open(connection, row["job"])
+            if owners:
+                await record(connection, job_events.cancelled(row, owners))
+            return owners
+
+        owners: dict[RunKey, int | None] = await self._database.transaction(PoolName.REQUEST, work)
         stopping = [key for key, owner in owners.items() if owner is not None]
         return CancelledOpenRuns([key for key, owner in owners.items() if owner is None], stopping)
 

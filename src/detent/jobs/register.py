@@ -22,12 +22,14 @@ from detent.domain.registration import PreparedJob, Timings, prepare
 from detent.domain.registration_cost import is_costly, is_large
 from detent.domain.schedule.steps import BatchSteps, CostlySchedule, Steps, batch_limit
 from detent.errors import Conflict
+from detent.jobs import job_events
 from detent.jobs.edits import Change, Edit, Expected, canonical, edit_of, patched
 from detent.jobs.moves import edited, new_jobs
 from detent.jobs.secret_faults import unknown_secret, unknown_secrets
 from detent.jobs.target_check import TargetCheck
 from detent.runtime.arithmetic import compute
 from detent.store import Store
+from detent.store.audit_log import record
 from detent.store.connection import Connection
 from detent.store.db import PoolName, Rejected, Row
 from detent.store.job_rows import new_job
@@ -85,7 +87,8 @@ class JobRegistration:
             for each in new:
                 rules.warn(each.job)
             try:
-                await insert(self._database, new, Ownership(tenant, owner, now, by), quota)
+                event = job_events.created([each.job for each in new], tenant, owner)
+                await insert(self._database, new, Ownership(tenant, owner, now, by), quota, event)
             except NamesInUse as error:
                 raise NameTaken(error.first) from error
             except MissingSecrets as error:
@@ -162,10 +165,10 @@ class JobRegistration:
     async def _change_to(self, job: PreparedJob, row: Row, owner: str | None, by: str | None) -> Change | None:
         if await self._is_same(job, row):
             if owner is not None and owner != row["owner"]:
-                await self._store.jobs.adopt([row["job"]], owner)
+                await self._store.jobs.adopt([row["job"]], owner, job_events.adopted(row, owner))
             return "unchanged"
         try:
-            await self._database.transaction(PoolName.REQUEST, lambda c: revise(c, [(job, row)], owner, by))
+            await self._database.transaction(PoolName.REQUEST, partial(_revise_one, job, row, owner, by))
         except Moved:
             return None
         except MissingSecrets as error:
@@ -188,6 +191,11 @@ def _prepare_new(specs: Sequence[JobSpec], quota: TenantQuota) -> list[NewJob]:
         for spec, number in zip(specs, quota.numbers, strict=True)
     ]
     return new_jobs([(job, timings.place(job, quota.now)) for job in jobs], quota.now)
+
+
+async def _revise_one(job: PreparedJob, row: Row, owner: str | None, by: str | None, connection: Connection) -> None:
+    await revise(connection, [(job, row)], owner, by)
+    await record(connection, job_events.updated(job, row, owner))
 
 
 async def revise(

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from uuid import UUID
 
+from detent.domain.audit_event import of_runs
 from detent.domain.identity import RunKey, run_id
 from detent.domain.states import FINAL, RunStatus
 from detent.errors import Conflict, RunNotFound
 from detent.store import Store
+from detent.store.audit_log import record
 from detent.store.connection import Connection
 from detent.store.db import PoolName
 from detent.store.jobs import DEFAULT_TENANT, number_of
@@ -41,6 +43,7 @@ class RunCommands:
 async def _cancel(connection: Connection, key: RunKey, tenant: int) -> RunStatus:
     status = await cancel(connection, key, tenant)
     if status is not None:
+        await record(connection, of_runs("run.cancel", tenant, [key]))
         return status
     status = await status_on(connection, key, tenant)
     if status is None:
@@ -64,4 +67,6 @@ async def _retry(connection: Connection, key: RunKey, tenant: int) -> RunKey:
             f"Not started: the job {created['name']!r} already has its maximum of unfinished runs. Wait until one has "
             "ended, or cancel one."
         )
-    return key._replace(serial=created["serial"])
+    again = key._replace(serial=created["serial"])
+    await record(connection, of_runs("run.retry", tenant, [key], {"again": str(run_id(again))}))
+    return again

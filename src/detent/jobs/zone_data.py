@@ -43,7 +43,7 @@ class ZoneDataRenewal:
         while rows := await zone_data.older(release, behind, AT_ONCE):
             moved += await self._renew_some(rows, release)
             behind = rows[-1]["job"]
-        await zone_data.mark_seen(release)
+        await zone_data.mark_seen(release, moved)
         if moved:
             log.info("next ticks moved by new zone data", jobs=moved, release=release)
         return moved

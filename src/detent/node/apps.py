@@ -7,11 +7,13 @@ from importlib import import_module
 from pathlib import Path
 from types import ModuleType
 
+from detent.domain.audit_event import Actor
 from detent.domain.registration import read_document
 from detent.errors import DetentError, UsageError
 from detent.jobs import JobOperations
 from detent.sdk.app import Detent
 from detent.store import Store
+from detent.store.audit_log import acting
 from detent.telemetry.log import logger
 
 log = logger("app")
@@ -61,7 +63,9 @@ async def register_jobs(store: Store, jobs: JobOperations, app: Detent) -> None:
     assert app.name is not None
     for document in app.jobs:
         try:
-            _, change = await jobs.registration.upsert(read_document(document), owner=app.name, by=f"app:{app.name}")
+            with acting(Actor("app", name=app.name)):
+                spec = read_document(document)
+                _, change = await jobs.registration.upsert(spec, owner=app.name, by=f"app:{app.name}")
         except UsageError as error:
             raise UsageError(f"Job {document['name']!r} of the app: {error.message}", error.pointer) from error
         if change != "unchanged":

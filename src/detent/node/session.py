@@ -219,8 +219,16 @@ class Session:
 
     def _keeper(self) -> Keeper:
         archive = open_archive(self._settings.archive_url)
-        days, revisions = self._settings.history_days, self._settings.revisions_kept
-        return Keeper(self._store, self.membership.node, days, archive, self.clock.now, revisions)
+        kept = self._settings
+        return Keeper(
+            self._store,
+            self.membership.node,
+            kept.history_days,
+            archive,
+            self.clock.now,
+            kept.revisions_kept,
+            kept.audit_days,
+        )
 
     def gauges(self) -> NodeGauges:
         now = monotonic()

@@ -138,6 +138,7 @@ class Settings:
         None, or_auto(seconds(0.1, 100_000)), "auto, or a number of ticks per second between 0.1 and 100000"
     )
     history_days: int = _setting(90, whole(1, 36_500), "a whole number of days between 1 and 36500")
+    audit_days: int = _setting(365, whole(1, 36_500), "a whole number of days between 1 and 36500")
     revisions_kept: int = _setting(100, whole(1, 100_000), "a whole number between 1 and 100000")
     archive_url: str | None = _setting(
         None, archive, "a folder such as /var/lib/detent/archive, or an address such as s3://bucket/detent"

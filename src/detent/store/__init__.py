@@ -6,6 +6,7 @@ policy and reads no clock but the database's; what decides is in `domain`, what 
 
 from __future__ import annotations
 
+from detent.store.audit_log import AuditLogStore
 from detent.store.catchups import CatchUpStore
 from detent.store.cluster import ClusterStore
 from detent.store.cursors import CursorStore
@@ -42,6 +43,7 @@ from detent.store.zone_data import ZoneDataStore
 class Store:
     def __init__(self, database: Database) -> None:
         self.database = database
+        self.audit_log = AuditLogStore(database)
         self.catchups = CatchUpStore(database)
         self.cluster = ClusterStore(database)
         self.cursors = CursorStore(database)

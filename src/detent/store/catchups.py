@@ -6,10 +6,12 @@ from collections.abc import Mapping, Sequence
 from datetime import datetime
 from typing import Literal, NamedTuple
 
+from detent.domain.audit_event import NewEvent
 from detent.domain.identity import MANUAL
 from detent.domain.misfire import MissedRange
 from detent.store import sql
 from detent.store.arrays import columns
+from detent.store.audit_log import record
 from detent.store.connection import Connection
 from detent.store.db import Database, PoolName, Row
 from detent.store.upkeep import JOBS_CHANNEL
@@ -100,22 +102,37 @@ class CatchUpStore:
         results: dict[int, ReleaseResult] = await self._database.transaction(PoolName.WORK, work)
         return results
 
-    async def drop(self, droppings: Sequence[RangeDrop]) -> int:
-        """Drop the remaining ticks of these ranges; how many. Ranges that have moved meanwhile stay."""
+    async def drop(self, droppings: Sequence[RangeDrop], event: NewEvent | None = None) -> int:
+        """Drop the remaining ticks of these ranges; how many. Ranges that have moved meanwhile stay. `event`: the
+        change of which this is a part, if it is one."""
         ranges = [(item.catchup, *missed) for item in droppings for missed in item.missed]
         places = [(item.catchup, item.tick) for item in droppings]
-        rows = await self._database.fetch(PoolName.REQUEST, sql.catch_up.DROP, *columns(2, places), *columns(5, ranges))
-        return sum(row["left_over"] for row in rows)
+
+        async def work(connection: Connection) -> int:
+            rows = await connection.fetch(sql.catch_up.DROP.text, *columns(2, places), *columns(5, ranges))
+            dropped: int = sum(row["left_over"] for row in rows)
+            if dropped and event is not None:
+                await record(connection, event._replace(before={"ticks": dropped}))
+            return dropped
+
+        dropped: int = await self._database.transaction(PoolName.REQUEST, work)
+        return dropped
 
     async def of_job(self, job: int) -> list[Row]:
         return await self._database.fetch(PoolName.REQUEST, sql.catch_up.LIST_OF_JOB, job)
 
-    async def add_backfill(self, backfill: NewBackfill) -> bool:
+    async def add_backfill(self, backfill: NewBackfill, event: NewEvent) -> bool:
         """False: the job changed since it was read."""
-        added = await self._database.fetch(PoolName.REQUEST, sql.catch_up.ADD_BACKFILL, *backfill)
-        if added:
-            await self._database.fetch(PoolName.REQUEST, sql.feed.NOTIFY, JOBS_CHANNEL, str(backfill.job))
-        return bool(added)
+
+        async def work(connection: Connection) -> bool:
+            added = await connection.fetch(sql.catch_up.ADD_BACKFILL.text, *backfill)
+            if added:
+                await connection.fetch(sql.feed.NOTIFY.text, JOBS_CHANNEL, str(backfill.job))
+                await record(connection, event)
+            return bool(added)
+
+        added: bool = await self._database.transaction(PoolName.REQUEST, work)
+        return added
 
     async def schedules_of(self, partition: int) -> dict[int, int]:
         """How many active jobs of a partition have each schedule."""

@@ -6,8 +6,11 @@ from datetime import datetime, timedelta
 from typing import NamedTuple
 
 from detent.contract.cluster import ClusterHold, ClusterPartition, Elections, Lag, TakeOver, Throughput
+from detent.domain.audit_event import NewEvent
 from detent.domain.identity import node_name
 from detent.store import sql
+from detent.store.audit_log import record
+from detent.store.connection import Connection
 from detent.store.db import Database, PoolName, Row
 from detent.store.statement import Statement
 from detent.store.upkeep import RUNS_CHANNEL
@@ -69,21 +72,25 @@ class ClusterStore:
 
     async def set_draining(self, node: int, draining: bool) -> bool:
         """Whether the node is alive. It notices with its next heartbeat."""
-        return bool(await self._fetch(sql.node.DRAIN, node, draining))
+        event = NewEvent("node.drain" if draining else "node.resume", None, "node", node_name(node))
+        return bool(await self._change(event, sql.node.DRAIN, node, draining))
 
     async def dismiss(self, node: int) -> bool:
         """Mark a lost node as seen by an operator; whether it was lost within a day."""
-        return bool(await self._fetch(sql.node.DISMISS, node))
+        event = NewEvent("node.dismiss", None, "node", node_name(node))
+        return bool(await self._change(event, sql.node.DISMISS, node))
 
     # -- all ticks
 
     async def hold(self, by: str, reason: str) -> ClusterHold:
-        (row,) = await self._fetch(sql.cluster.PAUSE_ALL, by, reason)
+        event = NewEvent("cluster.pause", None, "cluster", after={"reason": reason})
+        (row,) = await self._change(event, sql.cluster.PAUSE_ALL, by, reason)
         return ClusterHold(at=row["held_at"], by=row["held_by"], reason=row["held_reason"])
 
     async def end_hold(self) -> bool:
         """Whether ticks were held."""
-        return bool(await self._fetch(sql.cluster.RESUME_ALL))
+        event = NewEvent("cluster.resume", None, "cluster")
+        return bool(await self._change(event, sql.cluster.RESUME_ALL))
 
     async def announce_hold(self) -> None:
         await self._fetch(sql.feed.NOTIFY, RUNS_CHANNEL, HOLD)
@@ -104,6 +111,18 @@ class ClusterStore:
     async def purge_elections(self, at: datetime | None = None) -> None:
         """`at`: the time of the caller's clock."""
         await self._fetch(sql.partition.PURGE_ELECTIONS, ELECTIONS_KEPT, at)
+
+    async def _change(self, event: NewEvent, statement: Statement, *arguments: object) -> list[Row]:
+        """Run a statement that returns rows if it changed something, and record that."""
+
+        async def work(connection: Connection) -> list[Row]:
+            rows = await connection.fetch(statement.text, *arguments)
+            if rows:
+                await record(connection, event)
+            return rows
+
+        rows: list[Row] = await self._database.transaction(PoolName.REQUEST, work)
+        return rows
 
     async def _fetch(self, statement: Statement, *arguments: object) -> list[Row]:
         return await self._database.fetch(PoolName.REQUEST, statement, *arguments)

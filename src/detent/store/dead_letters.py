@@ -12,8 +12,11 @@ from typing import NamedTuple
 from uuid import UUID
 
 from detent.contract.run import DeadGroup, DeadGroups, Run
+from detent.domain.audit_event import Facts, of_runs
 from detent.domain.identity import RunKey
 from detent.store import sql
+from detent.store.audit_log import record
+from detent.store.connection import Connection
 from detent.store.db import Database, PoolName
 from detent.store.history import NEWEST
 from detent.store.jobs import DEFAULT_TENANT, number_of
@@ -24,6 +27,8 @@ MOST_AT_ONCE = 1_000
 MOST_EXAMINED = 100_000
 MOST_GROUPS = 500
 
+Keys = list[RunKey]
+
 
 class DeadLetterFilter(NamedTuple):
     """Dead runs of one job or of all, of one group of errors or of all, dead before a time or at any time."""
@@ -31,6 +36,12 @@ class DeadLetterFilter(NamedTuple):
     job: UUID | None = None
     group: str | None = None
     before: datetime | None = None
+
+    @property
+    def asked(self) -> Facts:
+        """For the audit log."""
+        facts = {"job": self.job and str(self.job), "group": self.group, "before": self.before}
+        return {"all": True, **{name: value for name, value in facts.items() if value is not None}}
 
 
 class DeadLetterChunk(NamedTuple):
@@ -103,10 +114,7 @@ class DeadLetterStore:
     async def discard(self, keys: Sequence[RunKey], *, tenant: int = DEFAULT_TENANT) -> DeadLetterChunk:
         """Discard those of the runs that are dead."""
         arrays = [list(column) for column in zip(*keys, strict=True)] if keys else [[], [], []]
-        rows = await self._database.fetch(
-            PoolName.REQUEST, sql.dead_letter.DISCARD, tenant, *arrays, None, None, None, len(keys)
-        )
-        return DeadLetterChunk([key_of(row) for row in rows], 0)
+        return DeadLetterChunk(await self._discard(tenant, None, *arrays, None, None, None, len(keys)), 0)
 
     async def discard_all(
         self, which: DeadLetterFilter, limit: int = MOST_AT_ONCE, *, tenant: int = DEFAULT_TENANT
@@ -114,11 +122,20 @@ class DeadLetterStore:
         """Discard at most `limit` of the matching runs."""
         number = await self._number(which.job, tenant)
         filters = (number, which.group, which.before)
-        rows = await self._database.fetch(
-            PoolName.REQUEST, sql.dead_letter.DISCARD, tenant, None, None, None, *filters, limit
-        )
-        remaining = await self.count(which, tenant=tenant) if len(rows) == limit else 0
-        return DeadLetterChunk([key_of(row) for row in rows], remaining)
+        runs = await self._discard(tenant, which.asked, None, None, None, *filters, limit)
+        remaining = await self.count(which, tenant=tenant) if len(runs) == limit else 0
+        return DeadLetterChunk(runs, remaining)
+
+    async def _discard(self, tenant: int, asked: Facts | None, *arguments: object) -> Keys:
+        async def work(connection: Connection) -> Keys:
+            rows = await connection.fetch(sql.dead_letter.DISCARD.text, tenant, *arguments)
+            runs = [key_of(row) for row in rows]
+            if runs:
+                await record(connection, of_runs("run.discard", tenant, runs, asked))
+            return runs
+
+        runs: Keys = await self._database.transaction(PoolName.REQUEST, work)
+        return runs
 
     async def count(self, which: DeadLetterFilter, *, tenant: int = DEFAULT_TENANT) -> int:
         filters = (tenant, await self._number(which.job, tenant), which.group, which.before)

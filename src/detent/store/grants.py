@@ -20,6 +20,10 @@ _ALL = "SELECT, INSERT, UPDATE, DELETE"
 TABLES = {
     "api_keys": "SELECT, INSERT, UPDATE",
     "attempts": "SELECT, INSERT, UPDATE",
+    "audit_chain": _READ,
+    # Added, never changed: `position` and the hashes are written by chain_audit_events.
+    "audit_events": "SELECT, INSERT (tenant, tenant_name, actor_kind, actor_id, actor_name, address, action, "
+    "object_kind, object_id, object_name, before, after, request_id)",
     "catchups": _ALL,
     "changes": _APPEND,
     "cluster": "SELECT, UPDATE",
@@ -71,9 +75,9 @@ TABLES = {
 
 # Whose rows name their tenant, and whose rows belong to a job.
 OF_TENANTS = (
-    *("api_keys", "incidents", "job_counts", "job_reservations", "jobs", "limits", "pull_leases", "pull_workers"),
-    *("queues", "request_budgets", "requests", "run_minutes", "secret_versions", "secrets", "tenant_jobs"),
-    *("tenant_targets", "tenants"),
+    *("api_keys", "audit_events", "incidents", "job_counts", "job_reservations", "jobs", "limits", "pull_leases"),
+    *("pull_workers", "queues", "request_budgets", "requests", "run_minutes", "secret_versions", "secrets"),
+    *("tenant_jobs", "tenant_targets", "tenants"),
 )
 # Not history itself: under a policy the server no longer says for which time a partition is missing, and a node has to
 # know it to add one.
@@ -87,6 +91,8 @@ FUNCTIONS = (
     "make_history_part(text, timestamptz)",
     "detach_history_part(text)",
     "drop_history_part(text)",
+    "chain_audit_events(bigint, bigint[], bytea[])",
+    "purge_audit_events(timestamptz, integer)",
 )
 # The numbers of new jobs are taken in advance, several at a time.
 SEQUENCES = ("jobs_job_seq",)

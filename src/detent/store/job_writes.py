@@ -13,10 +13,12 @@ from typing import Any, NamedTuple
 import msgspec
 
 from detent.contract.job import JobStatus, OnResume
+from detent.domain.audit_event import NewEvent
 from detent.domain.misfire import CatchUp, MissedRange
 from detent.domain.references import may_refer
 from detent.domain.registration import CursorPlace, PreparedJob
 from detent.store import sql
+from detent.store.audit_log import record
 from detent.store.connection import Connection
 from detent.store.db import Database, PoolName, Rejected, Row
 from detent.store.secrets import keep, note_references
@@ -110,13 +112,16 @@ class CursorMove(NamedTuple):
         return max([*ends, self.owed.last] if self.owed else ends, default=None)
 
 
-async def insert(database: Database, jobs: Sequence[NewJob], whose: Ownership, quota: TenantQuota) -> None:
-    """All of them in one transaction, or NamesInUse."""
+async def insert(
+    database: Database, jobs: Sequence[NewJob], whose: Ownership, quota: TenantQuota, event: NewEvent
+) -> None:
+    """All of them and their event in one transaction, or NamesInUse."""
 
     async def write(connection: Connection) -> None:
         await insert_on(connection, jobs, whose)
         await use_quota(connection, quota)
         await announce(connection, [new.job.number for new in jobs])
+        await record(connection, event)
 
     try:
         await database.transaction(PoolName.REQUEST, write)

@@ -6,10 +6,13 @@ from collections.abc import Sequence
 from uuid import UUID
 
 from detent.contract.job import Job
+from detent.domain.audit_event import NewEvent, listed
 from detent.domain.job import DEFAULT_TENANT as DEFAULT_TENANT
 from detent.errors import JobNotFound
 from detent.runtime.arithmetic import compute
 from detent.store import sql
+from detent.store.audit_log import record
+from detent.store.connection import Connection
 from detent.store.db import Database, PoolName, Row
 from detent.store.job_rows import jobs_of
 from detent.store.job_search import FoundJob, JobSearch, find
@@ -109,8 +112,12 @@ class JobStore:
         rows = await self._database.fetch(PoolName.REQUEST, sql.revision.COMPARE_MANY, before, after)
         return {row["position"] for row in rows}
 
-    async def adopt(self, numbers: Sequence[int], owner: str) -> None:
-        await self._database.fetch(PoolName.REQUEST, sql.job.ADOPT, numbers, owner)
+    async def adopt(self, numbers: Sequence[int], owner: str, event: NewEvent) -> None:
+        async def work(connection: Connection) -> None:
+            await connection.fetch(sql.job.ADOPT.text, numbers, owner)
+            await record(connection, event)
+
+        await self._database.transaction(PoolName.REQUEST, work)
 
     # -- jobs that change without an operator
 
@@ -124,7 +131,18 @@ class JobStore:
 
     async def delete_completed(self, limit: int, by: str) -> int:
         """Delete one-off jobs that completed long enough ago, at most `limit`; how many."""
-        return len(await self._database.fetch(PoolName.REQUEST, sql.job.COLLECT, limit, by))
+
+        async def work(connection: Connection) -> int:
+            rows = await connection.fetch(sql.job.COLLECT.text, limit, by)
+            for tenant in sorted({row["tenant"] for row in rows}):
+                ids = [str(row["id"]) for row in rows if row["tenant"] == tenant]
+                await record(
+                    connection, NewEvent("job.delete", tenant, "jobs", after={"completed": True, **listed(ids)})
+                )
+            return len(rows)
+
+        deleted: int = await self._database.transaction(PoolName.REQUEST, work)
+        return deleted
 
 
 async def number_of(database: Database, job_id: UUID, tenant: int) -> int:

@@ -18,8 +18,11 @@ from typing import Annotated, Any, NamedTuple
 from msgspec import Meta
 
 from detent.contract.key import ApiKey, KeyScope, NewApiKey
+from detent.domain.audit_event import NewEvent
 from detent.errors import DetentError, KeyNotFound
 from detent.store import sql
+from detent.store.audit_log import record
+from detent.store.connection import Connection
 from detent.store.db import Database, PoolName, Row
 
 TenantName = Annotated[
@@ -79,18 +82,16 @@ class KeyStore:
         expires_in_seconds: float | None = None,
     ) -> NewApiKey:
         key_id, secret = _letters(7)[:10], _letters(32)
-        await self._database.fetch(
-            PoolName.REQUEST,
-            sql.key.ADD,
-            key_id,
-            tenant,
-            _digest(key_id, secret),
-            scope,
-            name,
-            created_by,
-            expires_in_seconds,
-        )
-        (row,) = await self._database.fetch(PoolName.REQUEST, sql.key.LIST, tenant, 0, 1, key_id)
+        columns = (key_id, tenant, _digest(key_id, secret), scope, name, created_by, expires_in_seconds)
+
+        async def work(connection: Connection) -> Row:
+            await connection.fetch(sql.key.ADD.text, *columns)
+            (row,) = await connection.fetch(sql.key.LIST.text, tenant, 0, 1, key_id)
+            after = {"scope": scope, "expires_at": row["expires_at"]}
+            await record(connection, NewEvent("key.create", tenant, "key", key_id, name, after=after))
+            return row
+
+        row: Row = await self._database.transaction(PoolName.REQUEST, work)
         return NewApiKey(**_fields(row), key=f"dtn_{key_id}_{secret}")
 
     async def list(self, *, tenant: int, after: int = 0, limit: int = 50) -> KeyPage:
@@ -102,9 +103,17 @@ class KeyStore:
 
     async def revoke(self, key_id: str, *, tenant: int) -> ApiKey:
         """Revoke a key and end its sessions; a node that has just accepted it may do so for a few more seconds."""
-        if not await self._database.fetch(PoolName.REQUEST, sql.key.REVOKE, tenant, key_id):
-            raise KeyNotFound(key_id)
-        (row,) = await self._database.fetch(PoolName.REQUEST, sql.key.LIST, tenant, 0, 1, key_id)
+
+        async def work(connection: Connection) -> Row:
+            if not (revoked := await connection.fetch(sql.key.REVOKE.text, tenant, key_id)):
+                raise KeyNotFound(key_id)
+            (row,) = await connection.fetch(sql.key.LIST.text, tenant, 0, 1, key_id)
+            if revoked[0]["now"]:  # or it was revoked already
+                before = {"scope": row["scope"]}
+                await record(connection, NewEvent("key.revoke", tenant, "key", key_id, row["name"], before))
+            return row
+
+        row: Row = await self._database.transaction(PoolName.REQUEST, work)
         return ApiKey(**_fields(row))
 
     async def holder(self, credential: Credential) -> KeyHolder | None:

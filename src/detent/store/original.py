@@ -9,7 +9,9 @@ from datetime import timedelta
 from typing import NamedTuple
 from uuid import UUID
 
+from detent.domain.audit_event import NewEvent
 from detent.store import sql
+from detent.store.audit_log import record
 from detent.store.connection import Connection
 
 
@@ -54,7 +56,10 @@ async def follow(connection: Connection, timeline: int, seen: int) -> int | None
 
 async def adopt(connection: Connection, seen: int = 0) -> int | None:
     """Make a copy an original; its new incarnation, or None if there is nothing to adopt."""
-    number: int | None = await connection.fetchval(sql.cluster.ADOPT.text, seen)
+    async with connection.transaction():
+        number: int | None = await connection.fetchval(sql.cluster.ADOPT.text, seen)
+        if number is not None:
+            await record(connection, NewEvent("database.adopt", None, "cluster", after={"incarnation": number}))
     return number
 
 

@@ -10,8 +10,10 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import NamedTuple
 
 from detent.contract.queue import Queue
+from detent.domain.audit_event import NewEvent, changed
 from detent.domain.run import Claim
 from detent.store import sql
+from detent.store.audit_log import record
 from detent.store.connection import Connection
 from detent.store.db import Database, PoolName, Row
 from detent.store.live_runs import claims_of
@@ -128,7 +130,16 @@ class QueueStore:
 
     async def limit(self, name: str, limits: RunLimits, *, tenant: int) -> Queue:
         """Set the limits of a queue, even of one without jobs."""
-        await self._database.transaction(PoolName.REQUEST, lambda c: set_limits(c, tenant, name, limits))
+
+        async def work(connection: Connection) -> None:
+            rows = await connection.fetch(sql.limit.READ.text, tenant, name)
+            former = RunLimits(*rows[0].values()) if rows else RunLimits(None, None)
+            await set_limits(connection, tenant, name, limits)
+            before, after = changed(former._asdict(), limits._asdict())
+            if after:
+                await record(connection, NewEvent("queue.limit", tenant, "queue", name, name, before, after))
+
+        await self._database.transaction(PoolName.REQUEST, work)
         rows = await self._database.fetch(PoolName.REQUEST, sql.queue.LIST, tenant, name)
         return _queue(rows[0] if rows else {**dict.fromkeys(Queue.__struct_fields__), "name": name, **EMPTY})
 

@@ -8,10 +8,13 @@ it. Both use the present definition of the job, because that is where the cause 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 from typing import NamedTuple
 
+from detent.domain.audit_event import Facts, of_runs
 from detent.domain.identity import MANUAL, RunKey
 from detent.store import sql
+from detent.store.audit_log import record
 from detent.store.connection import Connection
 from detent.store.db import Database, PoolName, Row
 from detent.store.jobs import DEFAULT_TENANT
@@ -43,11 +46,13 @@ class RerunStore:
             key_of(row) for row in await self._database.fetch(PoolName.REQUEST, sql.overview.LIST_LATEST_DEAD, jobs)
         ]
 
-    async def redrive(self, keys: Sequence[RunKey], *, tenant: int = DEFAULT_TENANT) -> RedrivenRuns:
-        """Revive those of the runs that are dead and whose jobs have a free lane."""
+    async def redrive(
+        self, keys: Sequence[RunKey], asked: Facts | None = None, *, tenant: int = DEFAULT_TENANT
+    ) -> RedrivenRuns:
+        """Revive those of the runs that are dead and whose jobs have a free lane. `asked`: what they were found by."""
         if not keys:
             return RedrivenRuns([], [], False)
-        done: RedrivenRuns = await self._database.transaction(PoolName.REQUEST, lambda c: _redrive(c, keys, tenant))
+        done: RedrivenRuns = await self._database.transaction(PoolName.REQUEST, partial(_redrive, keys, asked, tenant))
         return done
 
 
@@ -64,12 +69,15 @@ async def rerun(connection: Connection, key: RunKey) -> Row:
     return row
 
 
-async def _redrive(connection: Connection, keys: Sequence[RunKey], tenant: int) -> RedrivenRuns:
+async def _redrive(keys: Sequence[RunKey], asked: Facts | None, tenant: int, connection: Connection) -> RedrivenRuns:
     await connection.fetch(sql.run.LOCK_JOBS.text, sorted({key.job for key in keys}), tenant)
     columns = zip(*dict.fromkeys(keys), strict=True)
     rows = await connection.fetch(sql.run.REDRIVE.text, *columns, tenant, MOST_REDRIVEN)
     redriven = [row for row in rows if row["queue"] is not None]
     for queue in sorted({row["queue"] for row in redriven}):
         await wake_queue(connection, queue)
+    runs = [key_of(row) for row in redriven]
     waiting = [key_of(row) for row in rows if row["queue"] is None]
-    return RedrivenRuns([key_of(row) for row in redriven], waiting, len(redriven) == MOST_REDRIVEN and bool(waiting))
+    if runs:
+        await record(connection, of_runs("run.redrive", tenant, runs, asked))
+    return RedrivenRuns(runs, waiting, len(runs) == MOST_REDRIVEN and bool(waiting))

@@ -14,8 +14,10 @@ from typing import Any, Literal, NamedTuple
 
 import asyncpg
 
+from detent.domain.audit_event import NewEvent
 from detent.errors import Unavailable
 from detent.store import sql
+from detent.store.audit_log import record
 from detent.store.connection import Connection
 from detent.store.db import Database, PoolName, connect, translate
 from detent.store.limits import REQUEST_LIMITS
@@ -112,7 +114,13 @@ class RetentionStore:
             async with self._alone() as connection:
                 if not await connection.fetchval(sql.history.DROP.text, part.name):
                     raise Unavailable(f"{part.name} is attached to history again.")
-        await self._database.fetch(PoolName.REQUEST, sql.history.RECORD_DROPPED, part.part)
+
+        async def work(connection: Connection) -> None:
+            await connection.fetch(sql.history.RECORD_DROPPED.text, part.part)
+            before = {"until": part.until, "archived": part.archived}
+            await record(connection, NewEvent("history.drop", None, "partition", part.name, part.name, before))
+
+        await self._database.transaction(PoolName.REQUEST, work)
 
     async def archived(self, part: Part, location: str, rows: int, sha256: str) -> None:
         await self._database.fetch(PoolName.REQUEST, sql.history.RECORD_ARCHIVED, part.part, location, rows, sha256)

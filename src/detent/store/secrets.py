@@ -9,8 +9,10 @@ from typing import NamedTuple
 import msgspec
 
 from detent.contract.secret import Secret
+from detent.domain.audit_event import NewEvent
 from detent.runtime.envelope import Envelope, Place
 from detent.store import sql
+from detent.store.audit_log import record
 from detent.store.connection import Connection
 from detent.store.db import Database, PoolName, Row
 
@@ -73,6 +75,7 @@ class SecretStore:
             if kept["versions"] >= most:
                 raise _TooManyError(kept["versions"])
             await connection.fetch(sql.secret.ADD_VERSION.text, tenant, name, version, *seal(version))
+            await record(connection, _written(tenant, name, version, keep, create=create))
             return int(kept["versions"]) + 1
 
         try:
@@ -91,6 +94,7 @@ class SecretStore:
             users = SecretUsers(list(row["jobs"]), row["signs"])
             if not users.jobs and not users.signs:
                 await connection.fetch(sql.secret.DELETE.text, tenant, name)
+                await record(connection, NewEvent("secret.delete", tenant, "secret", name, name))
             return users
 
         return await self._database.transaction(PoolName.REQUEST, change)
@@ -130,8 +134,15 @@ class SecretStore:
         if not rows:
             return 0
         *columns, key_ids = zip(*rows, strict=True)
-        changed = await self._database.fetch(PoolName.REQUEST, sql.secret.REWRAP, *columns, key_ids[0])
-        return len(changed)
+
+        async def change(connection: Connection) -> int:
+            changed = len(await connection.fetch(sql.secret.REWRAP.text, *columns, key_ids[0]))
+            if changed:
+                facts = {"count": changed, "key_id": key_ids[0]}
+                await record(connection, NewEvent("secret-key.rotate", None, "secret-key", key_ids[0], after=facts))
+            return changed
+
+        return await self._database.transaction(PoolName.REQUEST, change)
 
 
 class _TooManyError(Exception):
@@ -155,6 +166,12 @@ async def note_references(connection: Connection, references: Iterable[tuple[int
     rows = [(job, msgspec.json.encode(names).decode() if names else None) for job, names in references]
     if rows:
         await connection.fetch(sql.secret.NOTE_REFERENCES.text, *zip(*rows, strict=True))
+
+
+def _written(tenant: int, name: str, version: int, keep: timedelta, *, create: bool) -> NewEvent:
+    kept = {"keep_seconds": keep.total_seconds()} if keep else {}
+    action = "secret.set" if create else "secret.rotate"
+    return NewEvent(action, tenant, "secret", name, name, after={"version": version, **kept})
 
 
 def _secret(row: Row) -> Secret:

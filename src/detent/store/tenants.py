@@ -17,9 +17,11 @@ from datetime import datetime, timedelta
 from typing import Any, NamedTuple
 
 from detent.contract.tenant import Tenant
+from detent.domain.audit_event import NewEvent, changed
 from detent.domain.target_access import AllowLists
 from detent.errors import DetentError, JobQuotaReached, TenantExists, TenantNotFound, Unavailable
 from detent.store import sql
+from detent.store.audit_log import record
 from detent.store.connection import Connection
 from detent.store.db import Database, PoolName, Row
 from detent.store.queues import WHOLE_TENANT, RunLimits, set_limits
@@ -37,6 +39,18 @@ AHEAD_FOR = 100
 FAR = 16 * AHEAD
 
 TenantPage = tuple[list[Tenant], int | None]
+TargetEdit = Callable[[Sequence[str]], Sequence[str]]
+
+# What the audit log says about a change.
+RECORDED = (
+    "max_jobs",
+    "max_payload_bytes",
+    "max_concurrent",
+    "max_runs_per_second",
+    "weight",
+    "allow_targets",
+    "signing",
+)
 
 
 class TenantQuota(NamedTuple):
@@ -55,8 +69,14 @@ class TenantStore:
     # -- tenants and their quotas
 
     async def add(self, name: str) -> Tenant:
-        if not await self._database.fetch(PoolName.REQUEST, sql.tenant.ADD, name):
-            raise TenantExists(name)
+
+        async def write(connection: Connection) -> None:
+            added = await connection.fetch(sql.tenant.ADD.text, name)
+            if not added:
+                raise TenantExists(name)
+            await record(connection, NewEvent("tenant.create", added[0]["tenant"], "tenant", name, name))
+
+        await self._database.transaction(PoolName.REQUEST, write)
         return await self.get(name)
 
     async def get(self, name: str) -> Tenant:
@@ -78,53 +98,33 @@ class TenantStore:
         rows = await self._database.fetch(PoolName.REQUEST, sql.tenant.LIST, 0, 1, name)
         return rows[0]["tenant"] if rows else None
 
-    async def change(self, name: str, quotas: Mapping[str, Any]) -> Tenant:
-        """Change some quotas; None removes a limit."""
+    async def change(
+        self, name: str, quotas: Mapping[str, Any], edit: TargetEdit | None = None, by: str | None = None
+    ) -> Tenant:
+        """Change some quotas, where None removes a limit, the signing secret, and the allow list to what `edit` makes
+        of it; all or none, under a lock against other changes. MissingSecrets: the tenant does not have that secret."""
 
         async def write(connection: Connection) -> None:
             if not await connection.fetch(sql.tenant.LOCK.text, name):
                 raise TenantNotFound(name)
             (row,) = await connection.fetch(sql.tenant.LIST.text, 0, 1, name)
             new = {**row, **quotas}
-            await connection.fetch(
-                sql.tenant.CHANGE.text, new["tenant"], new["max_jobs"], new["max_payload_bytes"], new["weight"] or 1
+            if quotas:
+                await _set_quotas(connection, new)
+            if "signing" in quotas:
+                await _set_signing(connection, new)
+            if edit is not None:
+                new["allow_targets"] = await _set_targets(connection, row["tenant"], row["allow_targets"], edit, by)
+            before, after = changed(
+                {field: row[field] for field in RECORDED}, {field: new[field] for field in RECORDED}
             )
-            limits = RunLimits(new["max_concurrent"], new["max_runs_per_second"])
-            await set_limits(connection, new["tenant"], WHOLE_TENANT, limits)
+            if after:
+                await record(connection, NewEvent("tenant.change", row["tenant"], "tenant", name, name, before, after))
 
         await self._database.transaction(PoolName.REQUEST, write)
         return await self.get(name)
-
-    async def sign_with(self, name: str, secret: str | None) -> None:
-        """Sign the calls of a tenant with one of its secrets, or not; or MissingSecrets."""
-
-        async def write(connection: Connection) -> None:
-            rows = await connection.fetch(sql.tenant.LOCK.text, name)
-            if not rows:
-                raise TenantNotFound(name)
-            await keep(connection, rows[0]["tenant"], [] if secret is None else [secret])
-            await connection.fetch(sql.tenant.SET_SIGNING.text, name, secret)
-
-        await self._database.transaction(PoolName.REQUEST, write)
 
     # -- which addresses their jobs may call
-
-    async def change_targets(self, name: str, edit: Callable[[Sequence[str]], Sequence[str]], by: str) -> Tenant:
-        """Change the allow list to what `edit` makes of it, under a lock against other changes."""
-
-        async def write(connection: Connection) -> None:
-            rows = await connection.fetch(sql.tenant.LOCK.text, name)
-            if not rows:
-                raise TenantNotFound(name)
-            tenant = rows[0]["tenant"]
-            before = [row["pattern"] for row in await connection.fetch(sql.tenant.LIST_TARGETS.text, tenant)]
-            after = edit(before)
-            gone = [pattern for pattern in before if pattern not in after]
-            await connection.fetch(sql.tenant.DISALLOW_TARGETS.text, tenant, gone)
-            await connection.fetch(sql.tenant.ALLOW_TARGETS.text, tenant, list(after), by)
-
-        await self._database.transaction(PoolName.REQUEST, write)
-        return await self.get(name)
 
     async def allow_lists(self, *, pool: PoolName = PoolName.WORK) -> AllowLists:
         """What every process that calls addresses has to know."""
@@ -156,6 +156,29 @@ class TenantStore:
         log.warning("corrected the job count of a tenant", tenant=tenant, by=-difference)
         await self._database.fetch(PoolName.REQUEST, sql.tenant.CORRECT_JOB_COUNT, tenant, difference)
         return True
+
+
+async def _set_quotas(connection: Connection, new: Mapping[str, Any]) -> None:
+    await connection.fetch(
+        sql.tenant.CHANGE.text, new["tenant"], new["max_jobs"], new["max_payload_bytes"], new["weight"] or 1
+    )
+    limits = RunLimits(new["max_concurrent"], new["max_runs_per_second"])
+    await set_limits(connection, new["tenant"], WHOLE_TENANT, limits)
+
+
+async def _set_signing(connection: Connection, new: Mapping[str, Any]) -> None:
+    await keep(connection, new["tenant"], [] if new["signing"] is None else [new["signing"]])
+    await connection.fetch(sql.tenant.SET_SIGNING.text, new["name"], new["signing"])
+
+
+async def _set_targets(
+    connection: Connection, tenant: int, before: Sequence[str], edit: TargetEdit, by: str | None
+) -> list[str]:
+    after = list(edit(before))
+    gone = [pattern for pattern in before if pattern not in after]
+    await connection.fetch(sql.tenant.DISALLOW_TARGETS.text, tenant, gone)
+    await connection.fetch(sql.tenant.ALLOW_TARGETS.text, tenant, after, by)
+    return after
 
 
 @asynccontextmanager

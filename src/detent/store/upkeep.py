@@ -37,8 +37,8 @@ class Pulse(NamedTuple):
 
 class PendingUpkeep(NamedTuple):
     """Which upkeep is needed: jobs whose last tick has fired, expired leases of pulled runs, runs that wait for their
-    predecessor, answers and hints that were kept long enough, sessions that have ended, pauses that end soon; and
-    whether there are ticks to catch up, and deadlines."""
+    predecessor, answers and hints that were kept long enough, sessions that have ended, pauses that end soon; whether
+    there are ticks to catch up, and deadlines; and events of the audit log that are not chained yet."""
 
     ended: bool
     leases: bool
@@ -49,6 +49,7 @@ class PendingUpkeep(NamedTuple):
     pauses: bool
     catchups: bool
     expectations: bool
+    events: bool
 
 
 class UpkeepStore:

@@ -10,7 +10,10 @@ from datetime import datetime, timedelta
 from typing import NamedTuple
 
 from detent.contract.key import KeyScope
+from detent.domain.audit_event import NewEvent
 from detent.store import sql
+from detent.store.audit_log import record
+from detent.store.connection import Connection
 from detent.store.db import Database, PoolName
 
 LASTS = timedelta(hours=12)
@@ -39,10 +42,15 @@ class WebSessionStore:
     def __init__(self, database: Database) -> None:
         self._database = database
 
-    async def open(self, key_id: str) -> str:
-        """The token of a new session, returned only this once."""
+    async def open(self, key_id: str, *, tenant: int, name: str | None = None) -> str:
+        """The token of a new session of a key, returned only this once."""
         token = secrets.token_urlsafe(32)
-        await self._database.fetch(PoolName.REQUEST, sql.session.OPEN, _digest(token), key_id, LASTS)
+
+        async def work(connection: Connection) -> None:
+            await connection.fetch(sql.session.OPEN.text, _digest(token), key_id, LASTS)
+            await record(connection, NewEvent("session.open", tenant, "key", key_id, name))
+
+        await self._database.transaction(PoolName.REQUEST, work)
         return token
 
     async def holder(self, digest: bytes) -> SessionHolder | None:
@@ -62,8 +70,12 @@ class WebSessionStore:
         )
         return EndedAccess(frozenset(row["keys"]), frozenset(row["sessions"]), row["keyed"])
 
-    async def close(self, token: str) -> None:
-        await self._database.fetch(PoolName.REQUEST, sql.session.END, _digest(token))
+    async def close(self, token: str, key_id: str | None, *, tenant: int, name: str | None = None) -> None:
+        async def work(connection: Connection) -> None:
+            await connection.fetch(sql.session.END.text, _digest(token))
+            await record(connection, NewEvent("session.close", tenant, "key", key_id, name))
+
+        await self._database.transaction(PoolName.REQUEST, work)
 
     async def purge(self, at: datetime | None = None) -> int:
         """Remove sessions that have ended; how many. `at`: the time of the caller's clock."""

@@ -5,7 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from datetime import datetime
 
+from detent.domain.audit_event import NewEvent
 from detent.store import sql
+from detent.store.audit_log import record
+from detent.store.connection import Connection
 from detent.store.db import Database, PoolName, Row
 
 
@@ -18,8 +21,16 @@ class ZoneDataStore:
         seen: str | None = (await self._database.fetch(PoolName.REQUEST, sql.zone_data.READ))[0]["tzdata"]
         return seen
 
-    async def mark_seen(self, release: str) -> None:
-        await self._database.fetch(PoolName.REQUEST, sql.zone_data.RECORD, release)
+    async def mark_seen(self, release: str, moved: int) -> None:
+        """`moved`: how many next ticks the release has moved."""
+
+        async def work(connection: Connection) -> None:
+            await connection.fetch(sql.zone_data.RECORD.text, release)
+            if moved:
+                after = {"jobs": moved}
+                await record(connection, NewEvent("zone-data.renew", None, "zone-data", release, after=after))
+
+        await self._database.transaction(PoolName.REQUEST, work)
 
     async def older(self, release: str, behind: int, limit: int) -> list[Row]:
         """Jobs behind this number that were computed by another release, as rows to change."""

@@ -1,5 +1,5 @@
 """The small chores that any scheduling node does for the whole cluster, a few seconds apart: history partitions ahead
-of time, pulled runs whose lease ran out, and rows that are no longer needed."""
+of time, pulled runs whose lease ran out, the chain of the audit log, and rows that are no longer needed."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from detent.runtime.service import Loop, do_each
 from detent.runtime.wakeups import Wakeups
 from detent.scheduler.lifecycle import LifecycleLoop
 from detent.store import Store
+from detent.store.audit_log import CHAINED_AT_ONCE
 from detent.store.db import LockTimeout
 from detent.store.requests import PURGE_BATCH
 from detent.store.web_sessions import PURGE_BATCH as SESSIONS_BATCH
@@ -90,6 +91,8 @@ class Housekeeping:
             parts.append(self._store.upkeep.purge_changes)
         if due.sessions:
             parts.append(self._purge_sessions)
+        if due.events:
+            parts.append(self._chain_events)
         await do_each(parts)
 
     async def _end_deleted(self) -> None:
@@ -98,6 +101,10 @@ class Housekeeping:
 
     async def _complete_jobs(self) -> None:
         while await self._store.upkeep.complete_jobs():
+            pass
+
+    async def _chain_events(self) -> None:
+        while await self._store.audit_log.extend_chain() >= CHAINED_AT_ONCE:
             pass
 
     async def _purge_requests(self) -> None:

@@ -29,6 +29,7 @@ TURN = timedelta(minutes=5)
 LOOK_SECONDS = 120.0
 PAGES_A_TURN = 20
 REVISIONS = 100
+AUDIT_DAYS = 365
 # With fewer rows than this, finding the unused ones is not worth a scan of all jobs.
 SPARED: dict[Shared, int] = {"schedules": 1_000, "queues": 200}
 UNUSED_FOR = timedelta(days=1)
@@ -54,9 +55,11 @@ class Keeper:
         archive: ArchiveLocation | None,
         present: Callable[[], datetime | None],
         revisions: int = REVISIONS,
+        audit_days: int = AUDIT_DAYS,
     ) -> None:
         """`present` returns the time if the clock has been steady for a while: after a clock step nothing may expire.
-        `revisions`: how many former revisions of each job are kept."""
+        `revisions`: how many former revisions of each job are kept; `audit_days`: how long the audit log is."""
+        self._audit_days = audit_days
         self._revisions = revisions
         self._store = store
         self._present = present
@@ -68,6 +71,7 @@ class Keeper:
             Task("counts", timedelta(hours=6), self._correct_counts),
             Task("reservations", timedelta(minutes=10), self._give_up_reservations),
             Task("leftovers", timedelta(hours=1), self._purge_leftovers),
+            Task("audit log", timedelta(hours=1), self._purge_events),
             Task("growth", timedelta(days=1), self._purge_unused),
         )
 
@@ -154,6 +158,10 @@ class Keeper:
             await self._go_on("leftovers")
         await self._store.retention.purge_workers(self._days)
         await self._store.retention.purge_skips(self._days)
+
+    async def _purge_events(self) -> None:
+        while await self._store.audit_log.purge(self._audit_days, self._present()):
+            await self._go_on("audit log")
 
     # --- unused rows, found by scanning all jobs ---
 

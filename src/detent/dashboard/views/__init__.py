@@ -5,6 +5,7 @@ from __future__ import annotations
 from detent.dashboard.page import PageView
 from detent.dashboard.views import (
     builder,
+    changes,
     cluster,
     dead_letters,
     job,
@@ -29,4 +30,5 @@ ALL: tuple[PageView, ...] = (
     dead_letters.view,
     problems.view,
     cluster.view,
+    changes.view,
 )

@@ -11,9 +11,12 @@ from uuid import UUID
 from uuid_utils.compat import uuid7
 
 from detent.devtools.sql import demo
+from detent.domain.audit_event import Actor
 from detent.domain.job import JobSpec
 from detent.domain.registration import CursorPlace, PreparedJob, Timings, cursor_at, place, prepare
+from detent.jobs import job_events
 from detent.jobs.moves import new_jobs
+from detent.store.audit_log import acting
 from detent.store.connection import Connection
 from detent.store.db import Database, PoolName
 from detent.store.job_writes import Ownership, insert
@@ -63,7 +66,9 @@ class DemoDatabase:
                 for spec, number in zip(specs, quota.numbers, strict=True)
             ]
             new = new_jobs([(job, _where(job, quota.now)) for job in jobs], since)
-            await insert(self._database, new, Ownership(DEFAULT_TENANT, None, since, "demo"), quota)
+            whose = Ownership(DEFAULT_TENANT, None, since, "demo")
+            with acting(Actor("command", name="demo")):
+                await insert(self._database, new, whose, quota, job_events.created(jobs, DEFAULT_TENANT, None))
         return [RegisteredDemoJob(job, job.job_id) for job in jobs]
 
     async def write(self, rows: DemoRows, last_ticks: Sequence[tuple[int, datetime]], over: Sequence[int]) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from detent.store.sql import (
     advisory_lock,
+    audit_event,
     catch_up,
     cluster,
     cursor,
@@ -42,6 +43,7 @@ from detent.store.sql import (
 
 __all__ = [
     "advisory_lock",
+    "audit_event",
     "catch_up",
     "cluster",
     "cursor",

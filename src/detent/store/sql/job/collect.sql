@@ -10,7 +10,8 @@ WITH done AS MATERIALIZED (
 gone AS (
     UPDATE jobs j SET status = 'deleted', updated_at = now(), since = now(), opened = 'deleted', opened_by = $2::text,
            collect_at = NULL
-      FROM done WHERE j.job = done.job AND j.collect_at <= now() AND j.status = 'completed' RETURNING j.job),
+      FROM done WHERE j.job = done.job AND j.collect_at <= now() AND j.status = 'completed'
+    RETURNING j.job, j.id, j.tenant),
 stopped AS (
     UPDATE cursors c SET generation = c.generation + 1, next_tick = NULL, fire_at = NULL
       FROM gone WHERE c.job = gone.job),
@@ -18,4 +19,4 @@ closed_span AS (
     INSERT INTO segments (job, since, until, schedule, anchor, tzdata, opened, opened_by, closed, closed_by)
     SELECT job, since, now(), schedule, anchor, tzdata, opened, opened_by, 'deleted', $2::text
       FROM done JOIN gone USING (job) WHERE since < now())
-SELECT job FROM gone
+SELECT job, id, tenant FROM gone
