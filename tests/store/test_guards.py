@@ -240,7 +240,8 @@ def test_rows_of_live_runs_are_changed_by_their_whole_key(name: str) -> None:
 
 
 def test_only_the_statements_of_leaders_take_the_node_fence_and_the_key_lock_is_spelt_alike() -> None:
-    beside = {"catch_up/lock_jobs", "incident/evaluate_expectations", "set_aside/add"}  # these write no hot table
+    # These write no hot table.
+    beside = {"catch_up/lock_jobs", "incident/evaluate_expectations", "secret/keep", "set_aside/add"}
     fenced = {name for name, text in STATEMENTS.items() if "FOR KEY SHARE" in text} - beside
     assert fenced == {name for name, passages in FENCES.items() if NODE in passages}
     assert all(pooler.FENCE in STATEMENTS[name] for name in fenced), "through a pooler it is made wider"
