@@ -31,7 +31,8 @@ PURPOSES = {
     "data_dir": "The folder of the embedded PostgreSQL.",
     "host": "The address the API listens on. On any address but loopback it starts only if there is an API key.",
     "port": "The port of the API; 0 takes a free one. If no port was set and 8787 is in use, the next free one.",
-    "require_keys": "No request is answered without a key, not even one [from this machine](../howto/keys-and-tenants.md#who-needs-a-key).",
+    "require_keys": "No request is answered without a key, not even one "
+    "[from this machine](../howto/keys-and-tenants.md#who-needs-a-key).",
     "metrics_port": "A separate port for `/metrics`, `/livez` and `/readyz`; 0 takes a free one.",
     "migrate": "Apply pending migrations of your own database at start.",
     "app": "The Python jobs to register and run.",

@@ -40,7 +40,7 @@ COLUMNS = (
 @option("--yes", "-y", is_flag=True, help="With --drop: do not ask for confirmation.")
 @api_options(quiet="the number of ticks only")
 def catchup(job_name: str, drop: bool, yes: bool) -> int:
-    """Show the past ticks that a job still has to run: of an outage, a pause or a backfill."""
+    """Show the past ticks still to run: of an outage, a pause or a backfill."""
     with connect() as client:
         state = client.get_catchup(job_name)
         if not drop or not state["left"]:

@@ -64,7 +64,7 @@ def read_ratio(text: str | None) -> float:
 @option("--at-least", metavar="RATIO", help="Exit code 1 when the median ratio to plain SQL is below this.")
 @format_options()
 def loop(jobs: str, concurrency: str, rounds: str, history: str, idle_reader: bool, at_least: str | None) -> None:
-    """Run many ticks due at one instant; compare with plain SQL that writes the same rows, the raw limit."""
+    """Run many ticks due at one instant; compare with plain SQL, the raw limit."""
     from detent.devtools.bench.loop import LoopPlan, LoopResult, as_table, bench_loop
 
     plan = LoopPlan(

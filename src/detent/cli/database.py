@@ -98,7 +98,7 @@ def migrate(role_settings: str | None, runtime_role: str | None, tenant_role: st
 @reaches_database
 @format_options()
 def status(**flags: str | None) -> int:
-    """List the migrations; exit code 1 if one is pending, was changed, or is too new for this version."""
+    """List the migrations; exit code 1 if one is pending, changed or too new."""
     from detent.store import migrate as migrations
 
     states = with_connection(load_settings(flags), migrations.status)

@@ -75,8 +75,8 @@ _working = _options(
     option(
         "--allow-shell",
         metavar="TENANTS",
-        help="Run shell jobs of these tenants, such as default,ops. Anyone with a key that can create their jobs can run "
-        "commands on this machine.",
+        help="Run shell jobs of these tenants, such as default,ops. Anyone with a key that can create their jobs can "
+        "run commands on this machine.",
     ),
     option("--shell-user", metavar="NAME", help="Run commands as this user; needs root. [the user of the worker]"),
 )

@@ -264,7 +264,7 @@ def check_wait(wait: bool, timeout: str | None) -> None:
 @wait_options
 @api_options(quiet="the new run's id only")
 def retry(run_id: str, wait: bool, timeout: str | None) -> None:
-    """Run a finished run again now, as a new run, with the current definition of the job."""
+    """Run a finished run again now, as a new run of the job's current definition."""
     check_wait(wait, timeout)
     with connect() as client:
         say_started(client, client.retry_run(run_id), wait, timeout, "Retried")
