@@ -60,7 +60,7 @@ class ChosenRuns(Struct, forbid_unknown_fields=True, kw_only=True):
 
 @routes.post("/jobs/{id}/retry", scope="operate", status=202, once=True)
 async def retry_job(api: Api, id: str) -> Reply[Run]:  # noqa: A002 - the name of the path parameter is part of the contract
-    """Run a job's latest finished run again, now."""
+    """Run a job's latest finished run again, now, as a new run of the same tick."""
     return await _answer(api, await api.jobs.runs.retry_latest(await job_id(api, id), tenant=api.tenant))
 
 

@@ -94,8 +94,8 @@ class AuditTotals:
     panel="Jobs and runs",
     examples=("detent audit", "detent audit --since 7d --job report", "detent audit --json"),
 )
-@option("--since", metavar="TIME", help="Ticks after this time, or a duration ago such as 7d. [24h]")
-@option("--until", metavar="TIME", help="Ticks up to this time, or a duration ago. [now]")
+@option("--since", metavar="TIME", help="Ticks after this time, or a duration before now such as 7d. [24h]")
+@option("--until", metavar="TIME", help="Ticks up to this time, or a duration before now such as 1h. [now]")
 @option(
     *("--job", "jobs"),
     metavar="JOB",

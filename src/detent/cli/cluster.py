@@ -121,9 +121,9 @@ def list_nodes(former: bool, partitions: bool, watch: bool) -> None:
 @click.argument("node_id", metavar="NODE", shell_complete=complete_node)
 @option("--undo", is_flag=True, help="Withdraw the drain.")
 @option("--wait", is_flag=True, help="Wait until it leads nothing and runs nothing.")
-@option("--timeout", metavar="TIME", help="With --wait: maximum wait; exit code 124 after it.")
+@option("--timeout", metavar="TIME", help="With --wait: stop waiting after this time, with exit code 124.")
 @option("--yes", "-y", is_flag=True, help="Do not ask for confirmation.")
-@api_options(quiet="its id only")
+@api_options(quiet="the node's id only")
 def drain(node_id: str, undo: bool, wait: bool, timeout: str | None, yes: bool) -> int:
     """Take a node out of service.
 
@@ -155,7 +155,7 @@ def drain(node_id: str, undo: bool, wait: bool, timeout: str | None, yes: bool) 
 
 @command(node, "dismiss", examples=("detent node dismiss 3f9a",))
 @click.argument("node_id", metavar="NODE")
-@api_options(quiet="its id only")
+@api_options(quiet="the node's id only")
 def dismiss(node_id: str) -> None:
     """Acknowledge that a node was lost, so that it is no longer listed as a problem.
 
