@@ -47,7 +47,7 @@ async def go_down(server: EmbeddedServer, how: str) -> None:
     if how == "fast":
         await server.stop()
         return
-    cluster = server.place / "postgres"
+    cluster = server.home / "postgres"
     process = int((cluster / "postmaster.pid").read_text().split()[0])
     os.kill(process, signal.SIGQUIT)
     await until(lambda: not (cluster / "postmaster.pid").exists(), what="the server to end")

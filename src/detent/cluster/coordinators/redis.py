@@ -14,7 +14,7 @@ from redis.asyncio.retry import Retry
 from redis.backoff import NoBackoff
 from redis.exceptions import RedisError
 
-from detent.cluster.coordinators.services import Candidate, answering, parting
+from detent.cluster.coordinators.services import Candidate, answering, ignoring_errors_on_close
 from detent.domain.identity import node_name
 
 # KEYS: the counters, then a leader for each partition. ARGV: me, the time to live in milliseconds, the partitions.
@@ -99,7 +99,7 @@ class RedisCoordinator:
             self._held -= set(partitions)
 
     async def close(self) -> None:
-        with parting(self.name):
+        with ignoring_errors_on_close(self.name):
             await self.resign(self._held)
-        with parting(self.name):
+        with ignoring_errors_on_close(self.name):
             await self._redis.aclose()

@@ -39,11 +39,11 @@ async def answering(service: str, limit: float, *failures: type[Exception]) -> A
     except TimeoutError as error:
         raise Unavailable(f"{service} did not answer within {limit:g} seconds.") from error
     except failures as error:
-        raise Unavailable(f"{service} gave no answer ({str(error) or type(error).__name__}).") from error
+        raise Unavailable(f"The request to {service} failed: {str(error) or type(error).__name__}.") from error
 
 
 @contextmanager
-def parting(service: str) -> Iterator[None]:
+def ignoring_errors_on_close(service: str) -> Iterator[None]:
     """Leaving never fails: nominations that could not be released end after their lease time."""
     try:
         yield
