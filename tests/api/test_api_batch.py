@@ -133,7 +133,7 @@ async def test_what_is_no_batch_is_refused(api: ApiClient, what: str) -> None:
 
 
 async def test_a_batch_may_have_ten_thousand_jobs_and_not_one_more(api: ApiClient, sql: Any) -> None:
-    body = lines([job()]) * batch.MOST_JOBS
+    body = lines([job()]) * batch.MAX_JOBS
     answer = await api.good("POST", PATH, data=body, headers=NDJSON)
     assert (answer["created"], len(answer["items"])) == (10_000, 10_000)
     problem = await api.problem("POST", PATH, 422, data=body + lines([job()]), headers=NDJSON)

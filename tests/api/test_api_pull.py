@@ -37,8 +37,8 @@ WATCHED: list[pull_waiters.PullWaiters] = []
 class WatchedWaiters(pull_waiters.PullWaiters):
     """The waiters, where the tests can inspect them."""
 
-    def __init__(self, store: Store, most_waiting: int) -> None:
-        super().__init__(store, most_waiting)
+    def __init__(self, store: Store, max_waiting: int) -> None:
+        super().__init__(store, max_waiting)
         WATCHED.append(self)
 
 

@@ -34,7 +34,7 @@ from detent.store.statement import STATEMENTS
 PATIENCE = 0.002
 STATEMENT_LIMIT = "20s"
 VACUUM_EVERY = 100
-MOST_TRIES = 20
+MAX_TRIES = 20
 
 BLOCKED = "SELECT count(*) FROM unnest($1::integer[]) AS pid WHERE cardinality(pg_blocking_pids(pid)) > 0"
 GONE = "SELECT NOT EXISTS (SELECT FROM pg_stat_activity WHERE pid = $1)"
@@ -332,7 +332,7 @@ async def explore(stage: Stage, play: Play, kill: Kill | None = None, *, to_the_
         performance = await stage.perform(play, prefix, kill)
         # Of two statements that wait for the same row, the server now and then lets the later one go first; then the
         # order that was asked for did not come about, and is asked for again.
-        for _ in range(MOST_TRIES):
+        for _ in range(MAX_TRIES):
             if not performance.diverged:
                 break
             performance = await stage.perform(play, prefix, kill)

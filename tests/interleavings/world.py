@@ -34,7 +34,7 @@ INCARNATION = 1
 FIRST_TOKEN = INCARNATION << 22 | 1
 CRASH_CAP = 3
 SECOND = timedelta(seconds=1)
-MOST_PASSES = 20
+MAX_PASSES = 20
 # Schedule numbers of the cursors here, with their steps.
 STEPS = {1: 1 * SECOND, 2: 3 * SECOND}
 EVERY_SECOND, EVERY_THREE = 1, 2
@@ -165,7 +165,7 @@ class Survivor:
             self._world.terms += [row["term"] for row in taken]
             await self._run("node/delete", node)
         await self._run_what_waits()
-        for _ in range(MOST_PASSES):
+        for _ in range(MAX_PASSES):
             released = await self._release_what_is_owed()
             if not await self._fire_what_is_due() and not released:
                 return

@@ -263,7 +263,7 @@ def test_what_cannot_be_is_refused_in_a_sentence() -> None:
 
 
 def test_a_clock_sent_too_far_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(mode, "MOST_ATTEMPTS", 1000)
+    monkeypatch.setattr(mode, "MAX_ATTEMPTS", 1000)
     app = Detent()
 
     @app.job(every="1s")

@@ -169,7 +169,7 @@ async def test_bodies_of_all_requests_together_are_limited(database_url: str) ->
                 refused = await second.ask(upload + (b"" if framing.startswith("Content") else body))
                 assert (refused.status, refused.problem) == (503, "busy")
                 assert refused.headers["retry-after"] == "1"
-                assert held.held <= held.most_held
+                assert held.held <= held.max_held
                 assert (await third.ask(request("POST", "/api/v1/jobs", JSON, body=JOB))).status == 201
             await until(lambda: held.held == 0)
             async with wire(server.url) as client:
@@ -266,7 +266,7 @@ async def test_answers_that_are_not_read_are_limited_together(
         held = server.connections
         async with wire(server.url, receives=4096) as one, wire(server.url, receives=4096) as other:
             stuck = [await unreading(server, client) for client in (one, other)]
-            monkeypatch.setattr(held, "most_held", max(map(unread, stuck)))
+            monkeypatch.setattr(held, "max_held", max(map(unread, stuck)))
             held.sweep(monotonic())
             assert len([each for each in stuck if each in held.connections]) == 1
 
@@ -380,7 +380,7 @@ async def test_there_are_descriptors_left_when_all_connections_are_taken(
     """Also if the process has a second server, for metrics."""
     monkeypatch.setattr("resource.getrlimit", lambda _: (1024, 4096))
     async with probes(max_connections=5000, metrics_port=metrics_port) as server:
-        taken = server.connections.most + server.connections.most_waiting
+        taken = server.connections.most + server.connections.max_waiting
         assert taken * servers == 1024 - connections.OTHER_DESCRIPTORS
 
 

@@ -17,7 +17,7 @@ from typing import NamedTuple
 
 from detent.domain.addresses import Address, Network, is_private, never_called, wraps_others
 
-MOST_PATTERNS = 100
+MAX_PATTERNS = 100
 PRIVATE = "private"
 
 # Databases, brokers, file and remote access: services that rarely expect HTTP and often trust their network. All are

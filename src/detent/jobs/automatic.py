@@ -18,9 +18,9 @@ from detent.telemetry.log import logger
 log = logger("jobs")
 
 ITSELF = "detent"
-MOST_RESUMED = 1000
+MAX_RESUMED = 1000
 CHECK_AGAIN = 0.5
-MOST_DELETED = 1000
+MAX_DELETED = 1000
 
 
 class AutomaticChanges:
@@ -30,7 +30,7 @@ class AutomaticChanges:
 
     async def end_pauses(self) -> float | None:
         """Resume jobs whose pause has ended; the seconds until the next pause ends, if there is one."""
-        rows = await self._store.jobs.ending_pauses(MOST_RESUMED)
+        rows = await self._store.jobs.ending_pauses(MAX_RESUMED)
         for row in rows:
             if row["seconds"] > 0:
                 return float(row["seconds"])
@@ -49,7 +49,7 @@ class AutomaticChanges:
     async def delete_completed(self) -> int:
         """Delete one-off jobs that completed long enough ago; how many."""
         count = 0
-        while deleted := await self._store.jobs.delete_completed(MOST_DELETED, ITSELF):
+        while deleted := await self._store.jobs.delete_completed(MAX_DELETED, ITSELF):
             count += deleted
         return count
 

@@ -233,8 +233,8 @@ class LimitedProtocol(HttpToolsProtocol):
         # The parser has checked that it is a number.
         self._length = int(next((value for name, value in self.headers if name == b"content-length"), 0))
         large = max(0, self._length - SMALL_BODY_BYTES)
-        if large > self._all.most_held:
-            raise _Refused(_body_too_large(self._all.most_held))
+        if large > self._all.max_held:
+            raise _Refused(_body_too_large(self._all.max_held))
         if large and not self._all.fits(large):
             raise _Refused(_busy("The server holds as many bytes of requests as it may"))
 
@@ -343,7 +343,7 @@ class LimitedProtocol(HttpToolsProtocol):
         self._refuse(Refusal(408, "headers-too-slow", detail))
 
     def _body_seconds(self) -> float:
-        length = min(max(self._length, self._received), self._all.most_held)
+        length = min(max(self._length, self._received), self._all.max_held)
         return self._limits.request_body_seconds + length / BODY_BYTES_PER_SECOND
 
     def _check_closing(self, now: float) -> None:

@@ -44,7 +44,7 @@ LIVE_FIRST = 0.02
 HELD_PAUSE = 0.5
 SHORTEST_PAUSE = 0.05
 LONGEST_PAUSE = 1.0
-MOST_COUNTED = 100_000
+MAX_COUNTED = 100_000
 
 
 class Live(Protocol):
@@ -157,7 +157,7 @@ class CatchUpReleaser:
 
     def _count_begun(self, found: Iterable[DueCatchUp]) -> None:
         """Count ranges that this node did not create: backfills, and pauses whose ticks are to run."""
-        if len(self._counted) > MOST_COUNTED:
+        if len(self._counted) > MAX_COUNTED:
             self._counted.clear()
         new = [due for due in found if due.untouched and not due.dead and due.catchup not in self._counted]
         self._counted.update(due.catchup for due in new)

@@ -18,8 +18,8 @@ LATE = timedelta(seconds=1)
 IN_TIME = timedelta(milliseconds=50)
 SHORTEST_PAUSE_MS = 20
 LONGEST_PAUSE_MS = 1000
-MOST_FOLLOWINGS = 10_000
-MOST_BLOCKED = 100_000
+MAX_FOLLOWINGS = 10_000
+MAX_BLOCKED = 100_000
 TRIES_PER_INTERVAL = 16
 LATE_RUNS = 30
 NEVER = float("-inf")
@@ -94,7 +94,7 @@ class Patience:
         return FireMode.PATIENT if monotonic() - since < (following - tick).total_seconds() else usual
 
     def _remember(self, job: int, blocked: Blocked) -> None:
-        if len(self._blocked) >= MOST_BLOCKED:
+        if len(self._blocked) >= MAX_BLOCKED:
             self._blocked.clear()  # at worst some ticks wait once more than they should
         self._blocked[job] = blocked
 
@@ -168,7 +168,7 @@ class TickPlanner:
         if known is not None and known.schedule is schedule and known.tick == tick:
             return known.following, known.jittered
         known = Following(schedule, tick, schedule.next_after(tick), schedule.jitter_seconds > 0)
-        if len(self._followings) >= MOST_FOLLOWINGS:
+        if len(self._followings) >= MAX_FOLLOWINGS:
             self._followings.clear()
         self._followings[number] = known
         return known.following, known.jittered

@@ -23,9 +23,9 @@ from detent.store.jobs import DEFAULT_TENANT, number_of
 from detent.store.run_rows import key_of
 from detent.store.runs import documents
 
-MOST_AT_ONCE = 1_000
-MOST_EXAMINED = 100_000
-MOST_GROUPS = 500
+MAX_AT_ONCE = 1_000
+MAX_EXAMINED = 100_000
+MAX_GROUPS = 500
 
 Keys = list[RunKey]
 
@@ -79,7 +79,7 @@ class DeadLetterStore:
         return page, key_of(rows[limit - 1]) if len(rows) > limit else None
 
     async def groups(
-        self, *, job: UUID | None = None, among: int = MOST_EXAMINED, tenant: int = DEFAULT_TENANT
+        self, *, job: UUID | None = None, among: int = MAX_EXAMINED, tenant: int = DEFAULT_TENANT
     ) -> DeadGroups:
         """Grouped by error pattern, the largest groups first. Every error has to be read, so only the `among` newest
         are grouped (`among`)."""
@@ -87,7 +87,7 @@ class DeadLetterStore:
         async with self._database.connection(PoolName.REQUEST) as connection, connection.transaction(readonly=True):
             await connection.fetch(sql.database.LIMIT_READER.text)
             (clock,) = await connection.fetch(sql.database.CLOCK.text)
-            rows = await connection.fetch(sql.dead_letter.GROUP.text, tenant, number, among, MOST_GROUPS)
+            rows = await connection.fetch(sql.dead_letter.GROUP.text, tenant, number, among, MAX_GROUPS)
         groups = [
             DeadGroup(
                 group=row["group"],
@@ -100,7 +100,7 @@ class DeadLetterStore:
             )
             for row in rows
         ]
-        complete = not rows or (rows[0]["looked_at"] < among and len(rows) < MOST_GROUPS)
+        complete = not rows or (rows[0]["looked_at"] < among and len(rows) < MAX_GROUPS)
         return DeadGroups(at=clock["now"], runs=sum(each.runs for each in groups), more=not complete, items=groups)
 
     async def oldest(
@@ -117,7 +117,7 @@ class DeadLetterStore:
         return DeadLetterChunk(await self._discard(tenant, None, *arrays, None, None, None, len(keys)), 0)
 
     async def discard_all(
-        self, which: DeadLetterFilter, limit: int = MOST_AT_ONCE, *, tenant: int = DEFAULT_TENANT
+        self, which: DeadLetterFilter, limit: int = MAX_AT_ONCE, *, tenant: int = DEFAULT_TENANT
     ) -> DeadLetterChunk:
         """Discard at most `limit` of the matching runs."""
         number = await self._number(which.job, tenant)

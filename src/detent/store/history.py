@@ -25,7 +25,7 @@ LONGEST_STRETCH = timedelta(days=366)
 GROWTH = 8
 FEW = 5_000
 MANY = 50_000
-MOST_EXAMINED = 500_000
+MAX_EXAMINED = 500_000
 FEW_JOBS = 100
 
 
@@ -83,7 +83,7 @@ async def _walk(connection: Connection, query: HistoryQuery, rows: list[Row]) ->
         all_found = query.statuses is None and query.jobs is not None
         size = len(found) if all_found else await _size(connection, query, lower, upper)
         examined += size
-        if examined > MOST_EXAMINED:
+        if examined > MAX_EXAMINED:
             return lower
         stretch = _next_stretch(stretch, size)
         lower, upper = max(lower - stretch, query.floor), lower

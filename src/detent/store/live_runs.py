@@ -27,10 +27,10 @@ from detent.telemetry.metrics import Kind
 
 log = logger("store")
 
-MOST_PROMOTED = 1000
+MAX_PROMOTED = 1000
 SUCCEEDED = CODES[RunStatus.SUCCEEDED]
 PLAIN_COLUMNS = 7
-MOST_SPECS = 1_000
+MAX_SPECS = 1_000
 # Bytes that a definition takes: 400 in any case (measured), more if no other job shares its text (1,280 in all for one
 # of 105 characters, 2,410 for one of 427).
 DEFINITION_BYTES = 400
@@ -156,7 +156,7 @@ class LiveRunStore:
         except Exception as error:  # not the decoder's own errors alone: one nested too deeply is a RecursionError
             log.error("a job's definition cannot be read", job=job, error=str(error))
             return None
-        if len(self._specs) >= MOST_SPECS:
+        if len(self._specs) >= MAX_SPECS:
             self._specs.clear()
         self._specs[text] = spec
         return spec
@@ -198,7 +198,7 @@ async def promote_on(connection: Connection, jobs: Sequence[int] | None) -> bool
 
 
 async def _promote(fetch: Callable[..., Awaitable[list[Row]]], jobs: Sequence[int] | None) -> bool:
-    rows = await fetch(sql.run.PROMOTE, jobs, MOST_PROMOTED)
+    rows = await fetch(sql.run.PROMOTE, jobs, MAX_PROMOTED)
     happened = {row["what"] for row in rows}
     if "asked" in happened:
         await fetch(sql.feed.NOTIFY, RUNS_CHANNEL, "cancel")

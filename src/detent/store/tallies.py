@@ -17,7 +17,7 @@ SETTLED_AFTER = timedelta(seconds=2)
 LONGEST_STRETCH = timedelta(seconds=60)
 LOOKED_BACK = timedelta(hours=1)
 KEPT = timedelta(days=8)
-MOST_AMENDED = 200_000
+MAX_AMENDED = 200_000
 
 
 class TallyMark(NamedTuple):
@@ -62,7 +62,7 @@ class TallyStore:
         await self._database.fetch(PoolName.REQUEST, sql.tally.SKIP_AHEAD, mark.folded_until, until)
 
     async def amend(
-        self, since: datetime, until: datetime, mark: TallyMark, bounds: tuple[float, ...], most: int = MOST_AMENDED
+        self, since: datetime, until: datetime, mark: TallyMark, bounds: tuple[float, ...], most: int = MAX_AMENDED
     ) -> None:
         """Count whole minutes again, unless they have more than `most` runs."""
         await self._database.fetch(

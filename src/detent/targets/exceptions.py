@@ -22,7 +22,7 @@ LONGEST_ERROR = 8000
 LONGEST_WAIT = 31_536_000.0
 LONGEST_VALUE = 200
 # How many exceptions of a group are described.
-MOST_MEMBERS = 10
+MAX_MEMBERS = 10
 
 
 def failure_of(error: BaseException) -> Failed:
@@ -64,7 +64,7 @@ def _text(error: BaseException) -> str:
     if not issubclass(type(error), BaseExceptionGroup):
         return said
     try:
-        members = [describe(member) for _, member in zip(range(MOST_MEMBERS), _members(error), strict=False)]
+        members = [describe(member) for _, member in zip(range(MAX_MEMBERS), _members(error), strict=False)]
     except BaseException:
         return said
     return _plain(f"{said}: {'; '.join(members)}")

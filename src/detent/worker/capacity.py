@@ -11,7 +11,7 @@ from __future__ import annotations
 from detent.runtime.clock import monotonic
 
 MOMENT = 0.07
-MOST_UNWRITTEN = 10_000
+MAX_UNWRITTEN = 10_000
 
 
 class WorkerCapacity:
@@ -42,7 +42,7 @@ class WorkerCapacity:
     @property
     def accepts(self) -> bool:
         """Whether a run that has a slot may be taken in, however many others wait."""
-        return self._unwritten <= MOST_UNWRITTEN and self.starts
+        return self._unwritten <= MAX_UNWRITTEN and self.starts
 
     def free(self, held: int) -> int:
         """The unwritten runs among this many held ones."""

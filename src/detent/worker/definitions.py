@@ -26,10 +26,10 @@ from detent.worker.held import HeldRun
 log = logger("worker")
 
 # Enough for half a million that are alike, or a hundred thousand that are not.
-MOST_BYTES = 200_000_000
+MAX_BYTES = 200_000_000
 AT_ONCE = 1000
 AHEAD_AT_ONCE = 1_000
-MOST_AHEAD = 500_000
+MAX_AHEAD = 500_000
 Key = tuple[int, int]
 
 
@@ -76,7 +76,7 @@ class Definitions:
             if key not in self._known:
                 self.bytes += definition.size
                 self._known[key] = definition
-        while self.bytes > MOST_BYTES and self._known:
+        while self.bytes > MAX_BYTES and self._known:
             _, dropped = self._known.popitem(last=False)
             self.bytes -= dropped.size
 
@@ -98,7 +98,7 @@ class DefinitionLoader:
         self._failed = failed
         self._tasks: set[asyncio.Task[None]] = set()
         self._ahead: asyncio.Task[None] | None = None
-        self._wanted_soon: deque[Key] = deque(maxlen=MOST_AHEAD)
+        self._wanted_soon: deque[Key] = deque(maxlen=MAX_AHEAD)
 
     def knows(self, held: HeldRun) -> bool:
         held.definition = self._definitions.get(held.claim)

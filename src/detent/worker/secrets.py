@@ -39,7 +39,7 @@ VALID_SECONDS = 2.0
 # A call waits this long for a reading at most, while the last values may still be used.
 PATIENCE_SECONDS = 0.5
 LAST_KNOWN_SECONDS = 60.0
-MOST_SECRETS = 1_000
+MAX_SECRETS = 1_000
 
 Key = tuple[int, str]
 
@@ -205,7 +205,7 @@ class SecretValues:
             return
         self._open[key] = task.result()
         self._open.move_to_end(key)
-        while len(self._open) > MOST_SECRETS:
+        while len(self._open) > MAX_SECRETS:
             self._open.popitem(last=False)
         if self._sweep is None:
             self._sweep = asyncio.get_running_loop().call_later(LAST_KNOWN_SECONDS, self._forget)

@@ -37,7 +37,7 @@ DATABASE_AWAY = ("restart-database", "kill-backend", "promote")
 TELLING_SECONDS = 0.5
 
 # A quarter of 256, and three standard deviations either way.
-FEWEST_MOVED, MOST_MOVED = 43, 85
+FEWEST_MOVED, MAX_MOVED = 43, 85
 
 RunKey = tuple[int, float, int]
 Rule = Callable[[Record], list[str]]
@@ -394,7 +394,7 @@ def moves(record: Record) -> list[str]:
     (leave,) = (done for done in record.done if done.fault.action == "leave")
     taken = [e for e in record.tables.elections if join.begun < e.at < leave.begun]
     newcomers = [e for e in taken if names.get(e.node, "?").partition(".")[0] == join.fault.target]
-    if not FEWEST_MOVED <= len(newcomers) <= MOST_MOVED:
+    if not FEWEST_MOVED <= len(newcomers) <= MAX_MOVED:
         found.append(f"{join.fault.target} got {len(newcomers)} of 256 partitions where a quarter was to be expected")
     if len(taken) != len(newcomers):
         found.append(f"{len(taken) - len(newcomers)} partitions changed hands that {join.fault.target} did not get")

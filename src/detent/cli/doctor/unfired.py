@@ -11,7 +11,7 @@ from detent.store.doctor import Doctor, TooSlow
 from detent.store.stored_schedules import UnreadableSchedule, read_schedule
 
 NAMED = 5
-MOST_READ = 20_000
+MAX_READ = 20_000
 ADVICE = (
     "Upgrade the schedulers if a newer version wrote it; otherwise edit the job, which rewrites it. The leader"
     " retries at least every ten minutes."
@@ -45,10 +45,10 @@ async def _set_aside(doctor: Doctor, job: int | None) -> list[CheckResult]:
 
 async def _unreadable(doctor: Doctor, job: int | None) -> list[CheckResult]:
     """Includes jobs that are not due yet, which no leader has tried to fire."""
-    rows = await doctor.ask(sql.doctor.SCHEDULES, job, MOST_READ + 1)
+    rows = await doctor.ask(sql.doctor.SCHEDULES, job, MAX_READ + 1)
     found = list(_limit(len(rows)))
     why = {}
-    for row in rows[:MOST_READ]:
+    for row in rows[:MAX_READ]:
         try:
             read_schedule(row["schedule"], row["stored"])
         except UnreadableSchedule as error:
@@ -64,8 +64,8 @@ async def _unreadable(doctor: Doctor, job: int | None) -> list[CheckResult]:
 
 
 def _limit(rows: int) -> Iterator[CheckResult]:
-    if rows > MOST_READ:
-        text = f"There are more than {MOST_READ:,} schedules: the others were not checked."
+    if rows > MAX_READ:
+        text = f"There are more than {MAX_READ:,} schedules: the others were not checked."
         yield CheckResult("jobs", "warn", text, "Check one job with --job.")
 
 

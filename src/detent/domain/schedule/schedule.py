@@ -23,7 +23,7 @@ NO_LIMIT = Steps()
 MONTH_MS = 30 * 86_400_000
 MONTH_STEPS = 10
 """Most of it for the changes of the zone in that month, which take 13 microseconds to find."""
-MOST_PARSED = 8_192
+MAX_PARSED = 8_192
 PARSED: dict[tuple[str, tuple[object, ...]], Schedule] = {}
 """Expressions without `H` mean the same for every job, and most jobs have one that was parsed before."""
 
@@ -139,7 +139,7 @@ class Schedule:
         options = ScheduleOptions(timezone, anchor, hash_key, *policy[1:])
         schedule = parse_schedule(spec, options, Steps() if steps is NO_LIMIT else steps, new)
         if schedule.kind == "cron" and isinstance(spec, str) and not uses_hash(spec):
-            if len(PARSED) >= MOST_PARSED:
+            if len(PARSED) >= MAX_PARSED:
                 PARSED.clear()
             PARSED[spec, policy] = schedule
         return schedule.metered(steps)
