@@ -30,7 +30,7 @@ def mutant(each: Mutant) -> Row:
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--seed", type=int, help="what the plans are drawn from (default: by chance, and printed)")
+    parser.add_argument("--seed", type=int, help="seed of the random plans (default: a random one, which is printed)")
     given = parser.parse_args()
     seed = given.seed if given.seed is not None else secrets.randbelow(10**6)
     began = time.monotonic()

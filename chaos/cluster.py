@@ -138,7 +138,7 @@ def judge(record: Record) -> Row:
 def arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0] if __doc__ else None)
     parser.add_argument("scenarios", nargs="*", metavar="SCENARIO", help=", ".join(SCENARIOS))
-    parser.add_argument("--seed", type=int, help="what the plans are drawn from (default: by chance, and printed)")
+    parser.add_argument("--seed", type=int, help="seed of the random plans (default: a random one, which is printed)")
     parser.add_argument("--seconds", type=float, help="how long the jobs tick")
     parser.add_argument("--plan", type=Path, help="do this plan again")
     parser.add_argument("--source", type=Path, help="the folder of another copy of the product than the installed one")

@@ -107,7 +107,7 @@ BAD: dict[str, tuple[Any, dict[str, str], int, str]] = {
     "no jobs in the object": ({"jobs": []}, JSON, 422, "The batch has no job"),
     "no lines": (b"\n \n", NDJSON, 422, "The batch has no job"),
     "an unknown field beside the jobs": ({"jobs": [job()], "mode": "upsert"}, JSON, 422, "no field"),
-    "jobs that are no list": ({"jobs": job()}, JSON, 422, "jobs is"),
+    "jobs that are not a list": ({"jobs": job()}, JSON, 422, "jobs is"),
     "no jobs at all": ({}, JSON, 422, "jobs is missing"),
     "a text": ("jobs", JSON, 422, "not a list of jobs"),
     "nothing": (b"", JSON, 400, "not JSON"),

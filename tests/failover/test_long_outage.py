@@ -45,7 +45,7 @@ OVERLAPS = ("SKIP", "SKIP", "ALLOW", "QUEUE")
 
 
 def specs(count: int, seed: int = 6) -> list[JobSpec]:
-    """Every policy with every schedule; graces, limits and zones by chance, the same every time."""
+    """Every policy with every schedule; random graces, limits and zones from a fixed seed."""
     chance = random.Random(seed)
     pairs = [(missed, schedule) for missed in MISSED for schedule in SCHEDULES]
     return [

@@ -356,7 +356,7 @@ async def explore_with_kills(stage: Stage, play: Play) -> Report:
 
 
 async def sample(stage: Stage, play: Play, steps: Sequence[int], count: int, seed: int = 7) -> Report:
-    """Some orders with a kill, chosen by chance; the seed makes them the same every time."""
+    """Some random orders with a kill; the seed makes them the same every time."""
     chance = random.Random(seed)
     kills = [Kill(number, after) for number, most in enumerate(steps) for after in range(1, most)]
     report = Report()

@@ -253,7 +253,7 @@ def _account(world: World, live: list[Any], past: list[Any], owed: list[Any]) ->
     lost = [f"lost: {_name(key)} has no run" for key in sorted(expected - rows.keys())]
     doubled = [f"doubled: {_name(key)} has {count} runs" for key, count in rows.items() if count > 1]
     # A trigger whose reply was never seen may have committed.
-    foreign = [f"foreign: {_name(key)} is no tick" for key in rows.keys() - expected if key.serial == 0]
+    foreign = [f"foreign: {_name(key)} is not a tick" for key in rows.keys() - expected if key.serial == 0]
     return lost + doubled + foreign
 
 

@@ -86,7 +86,7 @@ async def database(database_url: str) -> AsyncIterator[Database]:
 
 @pytest.fixture
 async def rows(look: Any, database: Database) -> None:
-    """One row of each of two tenants in every table that is held to one."""
+    """One row of each of two tenants in every table that has a policy."""
     for name, tenant in (("ours", OURS), ("rival", RIVAL)):
         await Store(database).tenants.add(name)
         job = await factories.add_job(look, None, name=name)

@@ -16,7 +16,7 @@ from detent.store import pooler
 from detent.store.statement import STATEMENTS as EVERY_STATEMENT
 
 HOT = ("cursors", "live_runs", "partitions", "nodes")
-# A locking clause and an upsert's second half are no writes of their own.
+# A locking clause and the second half of an upsert are not separate writes.
 WRITE = re.compile(rf"(?<!FOR )(?<!KEY )(?<!DO )\b(?:INSERT INTO|UPDATE|DELETE FROM) ({'|'.join(HOT)})\b")
 
 # What a node does while it is alive: its row is locked, and an eviction is a change of that row's key.

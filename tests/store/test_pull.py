@@ -488,7 +488,7 @@ async def test_runs_over_their_time_limit_are_found_although_their_worker_beats(
     await look.execute("UPDATE pull_leases SET ends_at = now(), lease_until = now()")
     (overdue,) = await verbs.pull.overdue()
     assert (overdue.claim, overdue.tenant) == (held, MINE)
-    assert await verbs.pull.rescue() == [], "that is no lost worker"
+    assert await verbs.pull.rescue() == [], "such a worker is not lost"
 
 
 # --- reports ---

@@ -114,7 +114,7 @@ def _items(raw: bytes) -> list[Any]:
 
 
 def _too_large(size: int, most: int) -> UsageError:
-    """As the body of a request with this job alone would be refused."""
+    """The same refusal as for a request with only this job."""
     return UsageError(f"The job is {size} bytes of JSON and {most} are allowed: make it shorter.")
 
 

@@ -155,7 +155,7 @@ def carry_out(client: JsonClient, plan: Plan) -> dict[str, int]:
         with Progress("jobs", plan.changes) as progress:
             for steps in _batches(plan.of("create", "update")):
                 for step, change in zip(steps, _send(client, steps), strict=True):
-                    # The server reports a job whose owner alone changed as unchanged.
+                    # The server reports a job of which only the owner changed as unchanged.
                     done["updated" if change == "unchanged" and step.differences else change] += 1
                 progress.advance(len(steps))
             for step in plan.of("delete"):

@@ -1,8 +1,8 @@
 """Leadership of partitions: taking this node's share, and handing over what belongs to other nodes.
 
 A partition row only names the node that should fire. A live node that fires a partition it just lost is harmless: the
-compare-and-set on the cursor gives one run, and the owner of that run is alive. So every node computes its share alone
-(see `rendezvous.py`), from a list of nodes that may be slightly old, and a disagreement costs at most a wait.
+compare-and-set on the cursor gives one run, and the owner of that run is alive. So every node computes its share by
+itself (see `rendezvous.py`), from a list of nodes that may be slightly old, and a disagreement costs at most a wait.
 
 A share is handed over in three steps: the scheduler stops firing those partitions and waits for its fires in progress,
 the rows are released, the other nodes are notified.

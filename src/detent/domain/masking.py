@@ -88,8 +88,8 @@ class Mask:
         return text
 
     def cut_text(self, text: str) -> str:
-        """For text that was cut off somewhere: also the parts of values at its ends. Only for such text, because that a
-        part is masked tells how a value begins or ends."""
+        """Mask a text that was truncated: also parts of values at its start and end. Only for such text, because a
+        masked part reveals how a value begins or ends."""
         text = self.text(text)
         for form in self._forms:
             text = _without_beginning_of(form, _without_end_of(form, text))

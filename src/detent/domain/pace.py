@@ -1,4 +1,4 @@
-"""The pace of bulk operations: batches with a pause between them. Pure."""
+"""The pace of bulk operations: batches with a pause between them. No I/O."""
 
 from __future__ import annotations
 

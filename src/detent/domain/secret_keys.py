@@ -1,4 +1,4 @@
-"""Master keys as operators write them, and how they are named. Pure."""
+"""Master keys as operators write them, and how they are named. No I/O."""
 
 from __future__ import annotations
 

@@ -126,7 +126,7 @@ class TenantShares:
         return held < fair and self._left_for(tenant, held, fair) > 0
 
     def open_to(self, tenant: int) -> int:
-        """For how many more runs of this tenant a slot is free, besides those that wait here already."""
+        """How many more runs of this tenant could get a slot, in addition to those that already wait here."""
         waiting = self._present.get(tenant, 0) - self._running.get(tenant, 0)
         return max(self.startable(tenant) - waiting, 0)
 

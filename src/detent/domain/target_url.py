@@ -1,4 +1,4 @@
-"""Which URLs a target may have. Pure.
+"""Which URLs a target may have. No I/O.
 
 Refused at registration: URLs that no worker could call, and every spelling that two parsers might read differently. The
 address behind a name is checked when the socket is created (`targets/guard.py`), because a name may resolve to another

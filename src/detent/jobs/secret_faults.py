@@ -18,7 +18,8 @@ def unknown_secret(spec: JobSpec, missing: Collection[str]) -> UsageError:
 
 
 def unknown_secrets(specs: Sequence[object], missing: Collection[str]) -> ManyFaults:
-    """For jobs that are registered together: each reference to one of them, with the position of its job."""
+    """Errors for jobs that are registered together: each reference to a missing secret, with the position of its
+    job."""
     faults = [
         UsageError(fault.message, f"/{position}{fault.pointer}")
         for position, spec in enumerate(specs)

@@ -1,9 +1,9 @@
 """What the clients of one server may hold: connections, bytes of request bodies and unread answers, and for how long.
 
-No client is trusted here: nothing is known of it yet but its address. A server that has as many connections as it may
+No client is trusted here: only its address is known yet. A server that has as many connections as it may
 closes the one that has waited longest for the client: a request whose headers never end first, an unused connection
-next, then a body that is sent slowly. Where every connection is at work, a few more are accepted for /livez and
-/readyz alone, so that a busy node is not restarted.
+next, then a body that is sent slowly. Where every connection is at work, a few more are accepted, only for /livez
+and /readyz, so that a busy node is not restarted.
 
 One pass a second (`sweep`) ends what takes too long. There is no timer for a single connection.
 """
@@ -193,8 +193,8 @@ class ReleaseBodies:
 
 
 def _within_descriptors(wanted: int, servers: int) -> tuple[int, int]:
-    """As many connections as each server of this process can have descriptors for, and how many more may wait: with no
-    descriptor left, it could accept no probe."""
+    """The maximum of connections for which each server of this process has descriptors, and of those that wait: with no
+    descriptor left, it could not accept a probe."""
     allowed = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
     if allowed == resource.RLIM_INFINITY:
         return wanted, WAITING

@@ -86,7 +86,7 @@ class Failing:
 
     @property
     def seconds(self) -> float:
-        """For how long it has failed; 0: it succeeded last."""
+        """For how long it has failed; 0 if the last try succeeded."""
         return monotonic() - self._since if self.count else 0.0
 
 

@@ -136,7 +136,7 @@ class Firing:
 
     @property
     def failing_seconds(self) -> float:
-        """For how long no fire has succeeded although some were tried; 0: the last one did."""
+        """For how long every fire has failed; 0 if the last one succeeded."""
         return self._failing.seconds
 
     def unsent(self, before: datetime) -> Iterator[datetime]:

@@ -102,7 +102,8 @@ class WorkerWait:
         return 0 if self._worthwhile(worker) else most
 
     def _worthwhile(self, worker: Handoff) -> bool:
-        """For the first moment in any case; then for as long as the worker was quick in the moment before."""
+        """Whether to wait for the worker: always in the first moment; then as long as it was quick in the last
+        moment."""
         now = monotonic()
         if self._since is None:
             self._quick = True

@@ -74,7 +74,7 @@ class UpcomingTicks:
         return [cursor for job in due if (cursor := self._known.get(job)) is not None]
 
     def next_due(self) -> int | None:
-        """In milliseconds since 1970: no tick is due before."""
+        """When the next tick is due, at the earliest, in milliseconds since 1970."""
         return self._wheel.next_due()
 
     def under_way(self, job: int) -> bool:

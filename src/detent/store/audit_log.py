@@ -63,7 +63,7 @@ class AuditLogStore:
         self._database = database
 
     async def add(self, event: NewEvent) -> None:
-        """Record what is no change of its own: a refusal, or that a change of many begins."""
+        """Record an event that belongs to no single change: a refusal, or the start of a bulk change."""
         await self._database.fetch(PoolName.REQUEST, sql.audit_event.ADD, *_columns(event))
 
     async def list(

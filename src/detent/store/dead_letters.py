@@ -39,7 +39,7 @@ class DeadLetterFilter(NamedTuple):
 
     @property
     def asked(self) -> Facts:
-        """For the audit log."""
+        """The query in the form that the audit log records."""
         facts = {"job": self.job and str(self.job), "group": self.group, "before": self.before}
         return {"all": True, **{name: value for name, value in facts.items() if value is not None}}
 

@@ -306,7 +306,7 @@ def _runtime_dir() -> Path:
 
 
 def make_folder(folder: Path, mode: int) -> None:
-    """Make `folder` if it is not there; one that was there keeps its mode."""
+    """Create `folder` if it does not exist; an existing one keeps its mode."""
     if folder.is_dir():
         return
     folder.parent.mkdir(parents=True, exist_ok=True)
@@ -315,7 +315,8 @@ def make_folder(folder: Path, mode: int) -> None:
 
 
 def make_own_folder(account: SystemUser, folder: Path) -> None:
-    """Make `folder` for `account` alone, or check that it is; a folder of another user is refused."""
+    """Create `folder`, or take an existing one, and close it to all users but `account`; a folder of another user is
+    refused."""
     folder.mkdir(mode=0o700, exist_ok=True)
     found = folder.lstat()
     if not stat.S_ISDIR(found.st_mode) or found.st_uid not in {os.geteuid(), account.uid}:

@@ -104,9 +104,10 @@ def statements(role: str, schema: str) -> list[str]:
 
 
 def wall_statements(role: str, schema: str) -> list[str]:
-    """For the role that requests of a tenant take on: it has what a node has, and sees the rows of that tenant alone.
+    """Statements for the role that requests of a tenant use: it has the privileges of a node, and sees only the rows of
+    that tenant.
 
-    The policies restrict this role and no other, also not roles that inherit its rights. Rows of jobs are not checked
+    The policies restrict this role and no other, not even roles that inherit its rights. Rows of jobs are not checked
     when they are inserted: the statement that inserts a job, and cannot see it yet, inserts these too."""
     inside = f'"{schema}"'
     other = f"current_user <> '{_unquoted(role)}'"

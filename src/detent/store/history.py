@@ -1,6 +1,6 @@
 """A page of runs, from the newest tick backwards.
 
-History has no index by time alone, because every settle would pay for it. It is scanned in stretches instead, short
+History has no index on time only, because every settle would pay for it. It is scanned in stretches instead, short
 ones where runs are dense and longer ones where they are not, until the page is full. A scan that has examined very many
 runs without filling its page ends with a short page and the key to continue from. For a tenant with few jobs, the scan
 reads its runs job by job and not those of other tenants.

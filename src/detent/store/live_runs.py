@@ -74,7 +74,7 @@ class LiveRunStore:
     async def claim(
         self, node: int, incarnation: int, queues: Sequence[int], limit: int, *, evenly: bool = False
     ) -> list[Claim]:
-        """Up to `limit` ready runs, by priority and age; `evenly`: by age alone."""
+        """Up to `limit` ready runs, by priority and age; `evenly`: only by age."""
         arguments = (node, incarnation, list(queues), limit, evenly)
         rows = await self._database.fetch_guarded(PoolName.WORK, sql.run.CLAIM, "", "W2", *arguments)
         return claims_of(rows)
@@ -153,7 +153,7 @@ class LiveRunStore:
         """None for one that this version cannot read; other jobs are not affected. Equal texts share one JobSpec."""
         try:
             spec = msgspec.json.decode(text, type=JobSpec)
-        except Exception as error:  # not the decoder's own errors alone: one nested too deeply is a RecursionError
+        except Exception as error:  # not only the decoder's errors: a text nested too deeply raises RecursionError
             log.error("a job's definition cannot be read", job=job, error=str(error))
             return None
         if len(self._specs) >= MAX_SPECS:

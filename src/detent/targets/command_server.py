@@ -50,7 +50,7 @@ _PR_SET_DUMPABLE, _PR_SET_CHILD_SUBREAPER, _PR_SET_NO_NEW_PRIVS = 4, 36, 38
 _SEES_PROCESSES = os.path.exists("/proc/self/stat")  # noqa: PTH110 (pathlib would double the server's start)
 
 Process = tuple[int, int]
-"""A process and when it started: the number alone may be given to another process later."""
+"""A process and when it started: the number by itself may be given to another process later."""
 
 
 def main() -> None:

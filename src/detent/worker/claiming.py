@@ -133,7 +133,7 @@ class Claiming:
         return self._turn == 0
 
     def _weights(self, ready: Iterable[ReadyQueue], queues: Collection[int]) -> dict[int, int]:
-        """Of the tenants that have runs ready in these queues."""
+        """The weights of the tenants that have runs ready in these queues."""
         rows = (self.serving[each.queue] for each in ready if each.queue in queues)
         return {row.tenant: row.weight for row in rows}
 

@@ -53,8 +53,8 @@ class SecretReader(Protocol):
 
 
 class PooledSecrets:
-    """Reads for requests, with their connections. One statement is for the requests of several tenants, each of which
-    it names, so it is held to none."""
+    """Reads for requests, with their connections. One statement serves the requests of several tenants, and names
+    each of them, so it is not restricted to one."""
 
     def __init__(self, store: SecretStore, pool: PoolName) -> None:
         self._store = store

@@ -197,7 +197,7 @@ class Slots:
         self._attempts.ended(held)
 
     def begin_alone(self, held: HeldRun) -> None:
-        """In a task of its own, since slots start nothing while a suspect is tried (suspects.py)."""
+        """Start a run in a separate task, because slots start nothing while a suspect is tried (suspects.py)."""
         self._executing.add(held)
         held.task = asyncio.create_task(self._run_alone(held))
         if not self.shares.alone:

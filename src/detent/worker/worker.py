@@ -124,8 +124,8 @@ class Worker:
         return self.capacity.free(len(self._held))
 
     def open_capacity(self, queue: int) -> int:
-        """For ticks of this queue that are handed off. 0 while the last claim left runs behind, which they would
-        overtake."""
+        """Capacity for ticks of this queue that are handed off. 0 while the last claim left runs behind, which they
+        would overtake."""
         if self.slots.shares.alone:
             return 0 if self._backlog else self.free_capacity
         tenant = self._book.tenant_of(queue)

@@ -9,7 +9,7 @@ Every rule is a function `Record -> violations`, named as in the list of invaria
     I5  every run was called; one effect per key  I11 nothing starts later than promised
     I6  tokens of a run rise with every grant     log: nothing was said that nobody foresaw
 
-The expected ticks are counted here, from the clock alone: every full second between registration and pause.
+The expected ticks are counted here, only from the clock: every full second between registration and pause.
 """
 
 from __future__ import annotations
@@ -108,7 +108,7 @@ def measure(record: Record) -> Figures:
 
 
 def untested(record: Record, figures: Figures, promise: Promise) -> list[str]:
-    """A run in which nothing was put to the test is no evidence."""
+    """A run in which nothing was tested proves nothing."""
     found = [
         f"{count} {what} where at least {least} were to be seen"
         for what, count, least in (

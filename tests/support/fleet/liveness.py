@@ -108,7 +108,7 @@ def ended_at(record: Record) -> dict[tuple[str, int], float]:
 
 
 def _call_times(record: Record, job: Job) -> list[float]:
-    """Repeated calls of a run do not count: they are no sign that ticks go on."""
+    """Repeated calls of a run do not count: they do not show that ticks still fire."""
     first: dict[str, float] = {}
     for call in record.calls:
         if call.job == job.name:

@@ -33,7 +33,7 @@ class Member:
         return self.processes[-1]
 
     async def start(self, **variables: str) -> Node:
-        """A new process in this place; `variables` are its alone, as in DETENT_FAILPOINTS."""
+        """A new process in this place; `variables` are set only for it, such as DETENT_FAILPOINTS."""
         return await self._launch(lambda node: node.is_ready, variables)
 
     async def start_to_stop(self, failpoint: str) -> Node:

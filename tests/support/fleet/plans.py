@@ -52,7 +52,7 @@ class Chance(random.Random):
         return self.randint(low, high) + self.rounded(0.1, 0.3)
 
     def everybody(self, members: Sequence[str], count: int) -> list[str]:
-        """Members by chance, but each before anybody comes a second time, so that no run leaves a role alone."""
+        """Members in random order, but each once before any is repeated, so that every run disturbs every role."""
         drawn: list[str] = []
         while len(drawn) < count:
             drawn += self.sample(members, len(members))

@@ -206,7 +206,7 @@ class Schedule:
         return self._ticks
 
     def anchored(self, moment: datetime) -> Schedule:
-        """With the job's own moment put back: the anchor of an interval, the instant of a one-off."""
+        """The same schedule with the job's own time restored: the anchor of an interval, the instant of a one-off."""
         if isinstance(self._ticks, IntervalTicks):
             ticks: TickSource = IntervalTicks(self._ticks.every, to_ms(moment))
         elif isinstance(self._ticks, OnceTicks):
@@ -224,7 +224,7 @@ class Schedule:
         key = (self._identity, moment)
         found = MEMO.young.get(key, MISSING)
         if found is not MISSING:
-            return found  # type: ignore[return-value]  # the sentinel is the only object that is no answer
+            return found  # type: ignore[return-value]  # the sentinel is the only value that is not an answer
         answer = MEMO.old[key] if key in MEMO.old else self._compute_next(moment)
         MEMO.put(key, answer)
         return answer

@@ -118,7 +118,7 @@ class FairLine(Generic[Item]):
             line.by_priority[priority] = deque((item,))
 
     def popleft(self, lowest_first: bool = False, newest: bool = False) -> Item:
-        """Of the tenant that is furthest behind. IndexError: nothing waits."""
+        """Remove and return the next item of the tenant that is furthest behind. IndexError: nothing waits."""
         lines = self._lines
         if len(lines) == 1:
             (line,) = lines.values()
@@ -151,8 +151,8 @@ class FairLine(Generic[Item]):
         return item
 
     def pop_where(self, allowed: Callable[[int], bool]) -> Item | None:
-        """Of the tenant that is furthest behind among those that are allowed; None: none of them is. The others stay,
-        and save up no turns."""
+        """As `popleft`, but only among the tenants that are allowed; None: no such tenant waits. The others keep their
+        items, and do not save up turns."""
         passed: list[tuple[float, int]] = []
         while self._behind and not allowed(self._behind[0][1]):
             passed.append(heapq.heappop(self._behind))
