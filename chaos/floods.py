@@ -98,7 +98,7 @@ async def suffer(name: str, seconds: float, nodes: Nodes, sink: Sink) -> Seen:
 
 @contextlib.contextmanager
 def few_files() -> Iterator[None]:
-    """For processes that are started meanwhile."""
+    """Processes that are started in this block may open only FILES files."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (min(FILES, hard), hard))
     try:

@@ -1,4 +1,4 @@
-"""Copies of a database: they do nothing until somebody adopts them, and the original goes on."""
+"""Copies of a database: they do nothing until an operator adopts them, and the original continues."""
 
 from __future__ import annotations
 
@@ -186,7 +186,7 @@ async def test_a_copy_without_jobs_is_a_copy_of_no_cluster(servers: Servers) -> 
     said = detent("db", "adopt", url=copy)
     assert "nothing to adopt in this database: it has no jobs" in said.stderr
     async with opened(copy) as store:
-        await AdmissionCheck(store, 0).examine()  # before anybody adds the first one
+        await AdmissionCheck(store, 0).examine()  # before the first job is added
     await make_jobs(copy)
     async with opened(copy) as store:
         assert (await AdmissionCheck(store, 0).admit()).incarnation > 1

@@ -204,7 +204,8 @@ class Stage:
         kill: Kill | None = None,
         chance: random.Random | None = None,
     ) -> Performance:
-        """Play one order: as `prefix` says, then the first who can move, or anybody if there is a `chance`."""
+        """Play one order: as `prefix` says, then the first actor that can move, or a random one if `chance` is
+        given."""
         self._played += 1
         if self._played % VACUUM_EVERY == 0:
             await self.admin.execute("VACUUM")

@@ -1,15 +1,15 @@
 """The small state the actors play on, what they learned, the recovery after them, and the rules that must then hold.
 
 Two nodes meet: 1 is expired, so that it may be evicted at any moment, and 2 is healthy. Node 3 comes afterwards, alone:
-it evicts everybody else, rescues, takes over, fires what is due and settles everything, as survivors would. Then:
+it evicts all other nodes, rescues, takes over, fires what is due and settles everything, as survivors would. Then:
 
     each expected tick is accounted for exactly once, and nothing else is
     no run is left behind, and none is both live and finished
     tokens of a run rise with every grant, and it ends under the last one granted
     each run is settled at most once, with the words of the settle that was accepted
-    after a cancel was acknowledged, its run is granted to nobody
+    after a cancel was acknowledged, its run is granted to no node
     after a pause was acknowledged, nothing is released
-    nobody is evicted whose lease has not ended, and nothing is granted to a node that was evicted
+    no node is evicted whose lease has not ended, and nothing is granted to a node that was evicted
     terms rise
 """
 

@@ -1,4 +1,4 @@
-"""Every transition of a run is in the log, found by the run's id; and costs nothing while nobody reads it."""
+"""Every transition of a run is in the log, found by the run's id; and it costs nothing while debug logging is off."""
 
 from __future__ import annotations
 
@@ -102,7 +102,7 @@ async def test_what_every_run_goes_through_is_not_even_made_while_that_no_node_r
     store: Store, start: StartSession, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def refuse(*_: object) -> dict[str, Any]:
-        raise AssertionError("made for nobody")
+        raise AssertionError("formatted although debug logging is off")
 
     monkeypatch.setattr(transitions, "facts_of", refuse)
     metrics = Metrics()

@@ -112,7 +112,7 @@ def is_alive(process: int) -> bool:
         state = Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()[0]
     except OSError:
         return False
-    return state != "Z"  # nobody here reaps the server's own process
+    return state != "Z"  # no process here reaps the server's process
 
 
 async def answers(url: str) -> bool:

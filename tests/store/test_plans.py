@@ -151,7 +151,7 @@ async def fill_before_a_herd(url: str) -> None:
 
 
 async def empty_the_queue(connection: Any) -> None:
-    """As after an idle night: the last a vacuum saw of the queue was nothing."""
+    """The state after an idle night: the last vacuum found the queue empty."""
     await connection.execute("DELETE FROM live_runs")
     await connection.execute("VACUUM (ANALYZE) live_runs")
     pages = await connection.fetchrow("SELECT relpages, reltuples FROM pg_class WHERE oid = 'live_runs'::regclass")

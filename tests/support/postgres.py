@@ -125,7 +125,7 @@ class Postgres:
         return name
 
     async def _make_original(self, name: str) -> None:
-        """A copy of the template that knows of it would be held back until somebody adopts it."""
+        """Make a copy of the template an original: otherwise it would be held as a suspected copy."""
         connection = await connect(self.url(name), SCHEMA)
         try:
             await connection.execute("UPDATE cluster c SET database_oid = w.database_oid FROM whereabouts w")

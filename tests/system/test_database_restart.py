@@ -133,7 +133,7 @@ async def test_restarts_under_load_lose_no_tick_and_leak_no_connection(
 
 
 async def take_all_connections(url: str) -> list[Any]:
-    """As somebody does who has forgotten to limit a pool."""
+    """Take all connections, like a program whose pool has no limit."""
     taken: list[Any] = []
     while len(taken) <= CONNECTIONS:
         try:

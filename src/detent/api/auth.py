@@ -67,7 +67,7 @@ class Caller:
 
     @property
     def concerned(self) -> int | None:
-        """The tenant that the events of its refusals belong to; None: nobody is known."""
+        """The tenant that the events of its refusals belong to; None if the caller is unknown."""
         return None if self.scope is None else self.tenant
 
     @property
@@ -122,7 +122,7 @@ class KeyAuthenticator:
         return caller
 
     async def identify(self, request: Request, needed: Scope) -> Caller:
-        """The caller, whatever it may do; nobody is asked for on public routes."""
+        """The caller, whatever its scope; public routes have an anonymous caller."""
         if needed == "public":
             return ANONYMOUS
         if "authorization" not in request.headers and await self.keyless_allowed(request):

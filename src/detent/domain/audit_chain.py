@@ -63,7 +63,7 @@ class ChainCheck:
         self, purged: int = 0, purged_hash: bytes | None = NOTHING, expected: tuple[int, bytes] | None = None
     ) -> None:
         """`purged_hash` None: the first link is not compared with anything before it. `expected`: a position, and the
-        hash that it had when somebody wrote it down."""
+        hash that it had when an operator noted it."""
         self._expected = expected
         self._position = purged
         self._hash = purged_hash

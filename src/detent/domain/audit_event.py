@@ -38,7 +38,7 @@ ITSELF = Actor("detent", name="detent")
 
 class NewEvent(NamedTuple):
     """One change. `action` is `<kind>.<verb>`; `before` and `after` have only what changed, and never a secret.
-    `tenant` is the one whom the change concerns; None: the cluster, or nobody who is known."""
+    `tenant` is the tenant that the change concerns; None: the cluster, or an unknown caller."""
 
     action: str
     tenant: int | None

@@ -16,7 +16,7 @@ from detent.store.db import Database, PoolName
 SETTLED_AFTER = timedelta(seconds=2)
 LONGEST_STRETCH = timedelta(seconds=60)
 LOOKED_BACK = timedelta(hours=1)
-KEPT = timedelta(days=8)
+MINUTES_KEPT_FOR = timedelta(days=8)
 MAX_AMENDED = 200_000
 
 
@@ -70,7 +70,7 @@ class TallyStore:
         )
 
     async def purge(self) -> None:
-        await self._database.fetch(PoolName.REQUEST, sql.tally.PURGE_MINUTES, KEPT)
+        await self._database.fetch(PoolName.REQUEST, sql.tally.PURGE_MINUTES, MINUTES_KEPT_FOR)
 
     async def count_jobs(self) -> None:
         await self._database.fetch(PoolName.REQUEST, sql.tally.COUNT_JOBS)

@@ -10,7 +10,7 @@ from uuid import UUID
 
 from detent.store import migrate, sql
 from detent.store.db import Database, PoolName
-from detent.store.requests import KEPT
+from detent.store.requests import ANSWERS_KEPT_FOR
 
 JOBS_CHANNEL = "detent_jobs"
 RUNS_CHANNEL = "detent_runs"
@@ -84,7 +84,7 @@ class UpkeepStore:
 
     async def due(self, at: datetime, soon: timedelta) -> PendingUpkeep:
         """`at`: the time of the caller's clock; `soon`: report pauses that end within this."""
-        (row,) = await self._database.fetch(PoolName.WORK, sql.upkeep.FIND_DUE, KEPT, at, soon)
+        (row,) = await self._database.fetch(PoolName.WORK, sql.upkeep.FIND_DUE, ANSWERS_KEPT_FOR, at, soon)
         return PendingUpkeep(*row.values())
 
     async def complete_jobs(self, limit: int = 1000) -> list[int]:

@@ -1,4 +1,4 @@
-"""The processes of a cluster, each in a place with a name (`s1`, `w2`): whoever dies there is replaced there."""
+"""The processes of a cluster, each in a place with a name (`s1`, `w2`): a process that dies is replaced there."""
 
 from __future__ import annotations
 
@@ -117,7 +117,7 @@ class Fleet:
 
     @property
     def gone(self) -> list[str]:
-        """Places whose process has ended although nobody ended it."""
+        """Places whose process has ended although the test did not end it."""
         return [member.node.name for member in self.present if member.node.process.poll() is not None]
 
     def logs(self) -> dict[str, str]:
