@@ -1,5 +1,5 @@
 # ruff: noqa: T201 - a script talks on its standard output
-"""Everything in this folder, one after another, and one table at the end; exit code 1 unless all of it is well."""
+"""Runs every script of this folder, one after another, and prints one table at the end; exit code 1 if any failed."""
 
 from __future__ import annotations
 

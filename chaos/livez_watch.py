@@ -1,4 +1,5 @@
-"""A process that asks a node for /livez all the time and reads its memory, until its standard input ends.
+"""A process that requests /livez from a node continuously and measures the node's memory, until its standard input
+ends.
 
     python -m chaos.livez_watch PORT PID
 

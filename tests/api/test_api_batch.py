@@ -1,4 +1,4 @@
-"""Many jobs in one call, as JSON and as NDJSON: all or none, every fault with its place."""
+"""Many jobs in one call, as JSON and as NDJSON: all or none, and every error with its position."""
 
 from __future__ import annotations
 

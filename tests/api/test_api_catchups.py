@@ -1,4 +1,4 @@
-"""Backfills, and what a job still has to make up for, over HTTP."""
+"""Backfills, and the missed ticks that a job still has to run, over HTTP."""
 
 from __future__ import annotations
 

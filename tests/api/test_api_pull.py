@@ -1,4 +1,4 @@
-"""The pull protocol over HTTP: claim, wait, heartbeat, complete, fail; and what a worker that is too late is told."""
+"""The pull protocol over HTTP: claim, wait, heartbeat, complete, fail; and the answers to a worker that is too late."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""YAML, JSON and TOML: the same values, each with the line it stands on."""
+"""YAML, JSON and TOML: the same values, each with its line."""
 
 from __future__ import annotations
 

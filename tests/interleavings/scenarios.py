@@ -1,4 +1,4 @@
-"""Who meets whom. Each scenario is small enough that all its orders can be played."""
+"""Which actors run concurrently. Each scenario is small enough that all its orders can be played."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What an actor does: the product's statements in the product's order, each a step of its own.
+"""What an actor does: the product's statements in the product's order, each a separate step.
 
 Statements that matter to the race are held open over the steps of others (`open`, then `commit`); the rest are alone in
 their transaction, as in the product.

@@ -223,8 +223,7 @@ async def test_a_connection_is_not_kept_for_a_client_that_is_done() -> None:
 
 
 async def unreading(server: ApiServer, client: Wire) -> Any:
-    """The server's side of a client that requests large answers and reads none; returns once answers wait to be
-    read."""
+    """The server's side of a client that reads none of its large answers, once answers wait to be read."""
     address = client.writer.get_extra_info("sockname")
 
     async def stuck() -> Any:

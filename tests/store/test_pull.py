@@ -1,4 +1,5 @@
-"""Pulled runs: who gets them, how long they are held, what a late word is worth, and that others leave them alone."""
+"""Pulled runs: which worker gets them, how long its lease is, what a late report does, and that nodes do not touch
+them."""
 
 from __future__ import annotations
 

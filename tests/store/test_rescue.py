@@ -1,4 +1,4 @@
-"""Rescue: what becomes of the runs of a node that is gone."""
+"""Rescue: what happens to the runs of a node that was lost."""
 
 from __future__ import annotations
 

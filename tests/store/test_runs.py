@@ -1,4 +1,4 @@
-"""Runs as people look them up, list and cancel them, against a real PostgreSQL."""
+"""Reading, listing and cancelling runs, against a real PostgreSQL."""
 
 from __future__ import annotations
 

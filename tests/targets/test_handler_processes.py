@@ -1,4 +1,4 @@
-"""Handlers in processes of their own: what a handler does to its process, it does to one attempt and nothing else."""
+"""Handlers in separate processes: what a handler does to its process affects only its own attempt."""
 
 from __future__ import annotations
 

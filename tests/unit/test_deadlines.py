@@ -1,4 +1,4 @@
-"""One timer for all deadlines: who is late is told, who is done is forgotten."""
+"""One timer for all deadlines: a late run is reported, a finished one is forgotten."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the processes said: events by name, and what they should not have said."""
+"""The logs of the processes: events by name, and lines that they must not contain."""
 
 from __future__ import annotations
 
