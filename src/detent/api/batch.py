@@ -47,7 +47,7 @@ class BatchBody(Upload):
     described: ClassVar[Any] = Annotated[list[JobSpec], Meta(min_length=1, max_length=MAX_JOBS)] | Jobs
 
     async def read(self, max_job_bytes: int) -> list[JobSpec | UsageError]:
-        """Each job, or its error; yields to the event loop at intervals. `max_job_bytes`: of one job."""
+        """Each job, or its error; yields to the event loop at intervals."""
         items = _lines(self.raw) if self.media_type == NDJSON else _items(self.raw)
         if not items:
             raise UsageError("The batch has no job: give one to ten thousand.")

@@ -58,8 +58,8 @@ def _spellings(text: str) -> Iterator[str]:
 
 
 def _base64(data: bytes) -> Iterator[str]:
-    """Also where the value is a part of what was encoded, such as `user:password`: at each of the three offsets,
-    without the characters that depend on its neighbours."""
+    """The base64 forms of a value, also as part of a longer encoded text such as `user:password`: at each of the three
+    offsets, without the characters that depend on the neighbouring bytes."""
     yield base64.b64encode(data).decode()
     for offset in range(3):
         encoded = base64.b64encode(bytes(offset) + data)

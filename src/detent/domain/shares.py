@@ -74,14 +74,14 @@ class TenantShares:
     # --- what happens to a run, counted unless `alone` ---
 
     def came(self, tenant: int) -> None:
-        """It waits for a slot."""
+        """A run of the tenant now waits for a slot."""
         present = self._present.get(tenant, 0)
         self._present[tenant] = present + 1
         if not present:
             self._weight_present += self._weight_of(tenant)
 
     def began(self, tenant: int) -> None:
-        """It has a slot."""
+        """A run of the tenant got a slot."""
         running = self._running.get(tenant, 0)
         self._running[tenant] = running + 1
         self._in_use += 1
@@ -98,7 +98,7 @@ class TenantShares:
         self.gone(tenant)
 
     def gone(self, tenant: int) -> None:
-        """It waits no longer, or has ended."""
+        """A run of the tenant no longer waits, or has ended."""
         self._present[tenant] -= 1
         if not self._present[tenant]:
             del self._present[tenant]

@@ -174,7 +174,8 @@ class LimitedProtocol(HttpToolsProtocol):
                 raise _Refused(_headers_too_large(f"larger than {limit} bytes"))
 
     def _begin(self, phase: Phase) -> None:
-        """It waits from now on, so it goes to the end of its lane, even if that is the lane it is in."""
+        """Start a phase of waiting for the client: the connection goes to the end of its lane, even if it is in it
+        already."""
         self._phase, self.since = phase, monotonic()
         self.enter(None)
 

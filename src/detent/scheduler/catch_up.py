@@ -115,7 +115,7 @@ class CatchUpReleaser:
             self.read_soon()
 
     def read_soon(self) -> None:
-        """There may be new ranges. However often this is called, they are read twice a second at most."""
+        """Read the ranges soon, because there may be new ones; at most twice a second, however often this is called."""
         self._read_next = min(self._read_next, self._read_at + SOONEST_READ)
         self.loop.wake()
 
@@ -270,7 +270,7 @@ class CatchUpReleaser:
             self._set_aside(item, error)
 
     def _set_aside(self, item: RangeState, error: Exception) -> None:
-        """It is read again with the others, and tried when its pause is over."""
+        """Pause a range after an error; it is read again with the others, and tried when the pause is over."""
         self._known.pop(item.due.catchup, None)
         self._aside.add_range(item.due, error)
 

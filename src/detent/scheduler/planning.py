@@ -127,8 +127,9 @@ class Patience:
 
 
 def _after_late_run(blocked: Blocked, lag: timedelta) -> Blocked:
-    """Only this run can block the next tick now. Where the job is not less late than it was `LATE_RUNS` late runs ago,
-    it does not catch up by waiting: then this run overlaps every tick that comes while it is under way."""
+    """The state after a late run has started: only this run can block the next tick now. If the job is as late as it
+    was `LATE_RUNS` late runs ago, waiting does not help it to catch up: then this run overlaps every tick until it
+    ends."""
     runs = blocked.late_runs + 1
     if runs % LATE_RUNS:
         return Blocked(blocked.tick, None, late_runs=runs, lag=blocked.lag)
@@ -197,8 +198,8 @@ def first_claim(cursor: Cursor, lane: int, token: int) -> Claim:
 
 
 def _previous_tick_may_be_late(cursor: Cursor, following: datetime, now: datetime) -> bool:
-    """Where ticks are more than twice as far apart as this one is late, the one before came in time: a run of it that
-    is still under way would have overlapped in any case."""
+    """If ticks are more than twice as far apart as this one is late, the previous tick was on time: a run of it that is
+    still unfinished would have overlapped in any case."""
     return is_late(cursor, now) and following - tick_of(cursor) <= 2 * (now - tick_of(cursor))
 
 

@@ -61,7 +61,7 @@ class UpcomingTicks:
         self._wakeups.cursors_moved()
 
     def read_again(self, job: int, pause_ms: int) -> None:
-        """Its cursor was not as expected: the scheduler's next pass reads it."""
+        """Read the cursor again in the scheduler's next pass, because it was not as expected."""
         self.to_read[job] = pause_ms
         self._wakeups.cursors_moved()
 

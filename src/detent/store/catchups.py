@@ -39,7 +39,7 @@ class DueCatchUp(NamedTuple):
 
     @property
     def untouched(self) -> bool:
-        """No tick of it has been released yet."""
+        """Whether no tick of the range has been released yet."""
         return self.next_tick == (self.until if self.descending else self.since)
 
 

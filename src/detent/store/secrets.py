@@ -47,7 +47,7 @@ class SecretStore:
         self._database = database
 
     async def all(self, tenant: int, limit: int) -> list[Secret]:
-        """By name."""
+        """The first secrets of a tenant, ordered by name."""
         rows = await self._database.fetch(PoolName.REQUEST, sql.secret.LIST, tenant, limit, None)
         return [_secret(row) for row in rows]
 

@@ -45,7 +45,7 @@ class SetAsideStore:
         await self._database.fetch(PoolName.WORK, sql.set_aside.ADD, node, *columns(5, unfired))
 
     async def list(self, limit: int, *, tenant: int | None = None) -> Sequence[SetAsideJob]:
-        """At most `limit`, of a tenant or of all."""
+        """At most `limit` jobs that are set aside, of a tenant or of all."""
         rows = await self._database.fetch(PoolName.REQUEST, sql.set_aside.LIST, tenant, limit)
         return [SetAsideJob(*row.values()) for row in rows]
 

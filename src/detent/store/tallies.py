@@ -21,7 +21,8 @@ MAX_AMENDED = 200_000
 
 
 class TallyMark(NamedTuple):
-    """Up to when history is folded and could be, how old the job count is, and the tenant if there is only one."""
+    """Up to when history is counted, and up to when it could be; the age of the job count; the tenant if it is the only
+    one."""
 
     folded_until: datetime
     foldable: datetime

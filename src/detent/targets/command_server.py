@@ -76,7 +76,7 @@ def _prctl(option: int, value: int) -> None:
 
 
 def serve(requests: socket.socket) -> None:
-    """Until the node has closed its end and no supervisor is left."""
+    """Serve until the node has closed its end and no supervisor is left."""
     _prctl(_PR_SET_CHILD_SUBREAPER, 1)
     child_exits = ChildExitPipe()
     supervisors: set[int] = set()
@@ -249,7 +249,7 @@ class ChildExitPipe:
 
 
 def _wait(descriptors: list[int], seconds: float | None = None) -> set[int]:
-    """Those that are readable, or closed at their other end."""
+    """Wait for descriptors that are readable or closed at their other end, and return them."""
     poll = select.poll()
     for descriptor in descriptors:
         poll.register(descriptor, select.POLLIN)

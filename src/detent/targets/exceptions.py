@@ -51,7 +51,7 @@ def kinds_of(error: BaseException) -> tuple[str, ...]:
 
 
 def describe(error: BaseException) -> str:
-    """Its name and its text, in a form that can be stored."""
+    """The name and the text of the exception, in a form that can be stored."""
     text = _text(error)
     return _plain(f"{_name(error)}: {text}" if text else _name(error))
 

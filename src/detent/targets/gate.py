@@ -92,7 +92,7 @@ class TenantGate:
         return False
 
     def _let_in(self) -> None:
-        """Those whose turn it is, in the order in which they came."""
+        """Admit the calls whose turn it is, in the order in which they came."""
         shares = self._shares
         for place in list(self._waiting):
             if not place[1].done() and (shares.alone or shares.startable(place[0])):

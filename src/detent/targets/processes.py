@@ -182,7 +182,7 @@ class HandlerProcesses:
 
 
 def handler_processes(settings: Settings, url: str, hold: Hold) -> HandlerProcesses | None:
-    """None: there is no app to import."""
+    """The lane of handler processes; None if there is no app to import."""
     if settings.app is None:
         return None
     effects = Effects(url, settings.database_schema, settings.lease_ttl_seconds, settings.pooled)

@@ -39,7 +39,7 @@ class Rounds:
         return shares
 
     def give_back(self, tenant: int, unused: int, weight: int) -> None:
-        """It wanted less than it got."""
+        """Return the part of its share that a tenant did not use."""
         if tenant in self._clocks:
             self._clocks[tenant] -= unused / weight
 
@@ -130,7 +130,7 @@ class FairLine(Generic[Item]):
         return self._pop_in_turn(lowest_first, newest)
 
     def _pop_of_one_line(self, line: TenantLine[Item], newest: bool) -> Item:
-        """One tenant and one priority: nearly always so, and called twice for every run."""
+        """The fast path for one tenant and one priority, which is the usual case: it is called twice for every run."""
         (waiting,) = line.by_priority.values()
         item = waiting.pop() if newest else waiting.popleft()
         if not waiting:
