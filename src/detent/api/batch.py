@@ -1,4 +1,5 @@
-"""POST /jobs/batch: up to ten thousand jobs in one call, all or none, as a JSON array or one job in a line (NDJSON)."""
+"""POST /jobs/batch: up to ten thousand jobs in one call, all or none, as a JSON array or with one job per line
+(NDJSON)."""
 
 from __future__ import annotations
 

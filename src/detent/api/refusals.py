@@ -1,7 +1,7 @@
-"""Refused requests in the audit log: who tried what without a valid key, or with one that may not.
+"""Refused requests in the audit log: who tried what without a valid key, or with a key that lacks the right.
 
-Anybody can send such requests, so they are counted, not copied: one event a minute for each key or network, and one a
-second for all of them. An event says how many were left out since the one before.
+Any client can send such requests, so they are counted, not copied: at most one event a minute for each key or network,
+and one a second for all of them. An event says how many were left out since the previous one.
 """
 
 from __future__ import annotations

@@ -3,9 +3,10 @@
 While only one tenant has jobs it may take every slot. Otherwise the last slots of a worker, the headroom, are kept for
 tenants that hold less than their fair share: their part of the slots by weight, among the tenants that have runs here.
 
-    more than the fair share    as long as more slots are free than the headroom
+    the tenant holds            it may take a slot
+    its fair share or more      as long as more slots are free than the headroom
     less, and others hold none  also from the headroom, while more slots are free than the tenant holds itself
-    less, and all hold some     every free slot
+    less, and all hold some     whenever a slot is free
 
 With 100 slots and a headroom of 20, a tenant whose runs hang holds 80 of them, the next one 10 of the other 20, the
 third 5: each that comes later still finds some.
@@ -52,7 +53,7 @@ class TenantShares:
         self._in_use = 0
         self._weight_present = 0
         self._known_without_slot = 0
-        self.alone = True
+        self.alone = True  # only one tenant has jobs, or there is no headroom: nothing is counted
 
     def among(self, weights: Mapping[int, int], running: Iterable[int], waiting: Iterable[int]) -> None:
         """Share among the tenants that have jobs here. `running` and `waiting`: the tenant of each run."""

@@ -1,4 +1,4 @@
-"""HTTP/1.1 on one connection, with limits on what it may cost before a request is known to be one.
+"""HTTP/1.1 on one connection, with limits on what a client may cost before its request is complete.
 
 uvicorn's parser keeps the headers of a request until they are complete, however many there are. Here the bytes are
 counted before the parser sees them: after `max_header_bytes` without progress the request is refused. Progress is the

@@ -1,8 +1,8 @@
-"""What a role for run time is granted: a role that nodes connect as, and that owns nothing.
+"""The privileges of the run-time role: the role that nodes connect as, which owns nothing.
 
 Each privilege is here because a statement of `sql/` or a trigger needs it; `tests/security/test_database_roles.py` runs
-the product with exactly these, and compares them with the statements. What only the owner of history can do (make,
-detach and drop a partition) is done by functions that belong to the migrator and run with its rights.
+the product with exactly these, and compares them with the statements. What only the owner of history can do (create,
+detach and drop a partition) is done by functions that belong to the owner role and run with its rights.
 """
 
 from __future__ import annotations

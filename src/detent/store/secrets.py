@@ -1,4 +1,4 @@
-"""Secrets, encrypted. Opening and sealing is the caller's: nothing here can read a value."""
+"""Encrypted secrets. The caller encrypts and decrypts: nothing here can read a value."""
 
 from __future__ import annotations
 

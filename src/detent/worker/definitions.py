@@ -1,8 +1,7 @@
-"""Definitions of jobs, as the held runs were fired with: from memory, read ahead of time, or read once the runs are
-here.
+"""The definitions that the claimed runs were fired with: from memory, read ahead of time, or read after the claim.
 
 They are cached by (job, revision), which never changes. Those of ticks that are due within seconds are read ahead:
-when a herd is due, no run waits for its definition, and the server is busy with the fire."""
+when many ticks are due at once, the server is busy with the fire, and no run then has to wait for its definition."""
 
 from __future__ import annotations
 

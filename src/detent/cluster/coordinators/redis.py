@@ -1,8 +1,9 @@
 """Nominations in Redis or Valkey: a key per partition that expires, written by one script for all of them.
 
 Redis may lose writes, by design: a snapshot is older than the last writes, and a replica that takes over lags behind.
-Then a partition is nominated again while another node believes it holds it. The database accepts the larger number, so
-the number must grow: it is never smaller than the microseconds of Redis' clock, even when the counter was lost.
+Then a second node is nominated for a partition while the first still believes in its nomination. The database accepts
+the larger number, so the number must grow: it is never smaller than the microseconds of Redis' clock, even after the
+counter was lost.
 """
 
 from __future__ import annotations

@@ -26,7 +26,7 @@ class Candidate(NamedTuple):
 
     @property
     def limit(self) -> float:
-        """How long the service may take to answer: this node detects no lost nodes meanwhile."""
+        """How long the service may take to answer. It is short, because this node detects no lost nodes meanwhile."""
         return max(self.ttl / 3, SHORTEST_LIMIT)
 
 
@@ -44,7 +44,7 @@ async def answering(service: str, limit: float, *failures: type[Exception]) -> A
 
 @contextmanager
 def ignoring_errors_on_close(service: str) -> Iterator[None]:
-    """Leaving never fails: nominations that could not be released end after their lease time."""
+    """Log errors instead of raising them: nominations that could not be released end after their lease time."""
     try:
         yield
     except Exception as error:

@@ -1,4 +1,4 @@
-"""Nominations in ZooKeeper: an ephemeral node per partition, which goes when the session of its node ends.
+"""Nominations in ZooKeeper: an ephemeral znode per partition, which is deleted when the session of its node ends.
 
 The number of a nomination is the transaction that created it, its czxid: ZooKeeper counts all writes with one number.
 

@@ -1,8 +1,8 @@
 """Whose turn it is: tenants share capacity by their weights, and none has to wait for another's backlog.
 
-Each tenant has a clock of its own, which advances by what the tenant gets, divided by its weight; the tenant whose
-clock is furthest behind comes next. One that comes back after it wanted nothing starts at the clock of the others:
-turns are not saved up.
+Each tenant has its own clock, which advances by what the tenant gets, divided by its weight; the tenant whose clock is
+furthest behind comes next. A tenant that had no work for a while starts at the clock of the others: turns are not saved
+up.
 """
 
 from __future__ import annotations
