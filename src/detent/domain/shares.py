@@ -114,7 +114,7 @@ class TenantShares:
 
     @property
     def beyond_headroom(self) -> bool:
-        """Whether so many slots are free that every tenant may take one."""
+        """Whether enough slots are free that every tenant may take one."""
         return self._slots - self._in_use > self._headroom
 
     def startable(self, tenant: int) -> int:
@@ -152,9 +152,9 @@ class TenantShares:
 
 
 def reserve_fairly(tenants: Sequence[int | None], free: int, open_to: Callable[[int], int]) -> list[bool]:
-    """Which of these runs a worker takes in. `tenants`: of each run, or None where it is not for this worker. Besides
-    the `free` places, which they share, each tenant has as many as slots are open to it: what others hold in memory
-    does not take them."""
+    """Which of these runs a worker accepts. `tenants`: the tenant of each run, or None if it is not for this worker. In
+    addition to the `free` capacity, which all share, each tenant has as much as slots are open to it: runs of others
+    that wait in memory do not use that part."""
     own: dict[int, int] = {}
     taken = []
     for tenant in tenants:

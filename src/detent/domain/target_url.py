@@ -55,7 +55,7 @@ def _check_origin(origin: str) -> None:
 
 
 def parse_url(url: str) -> URL:
-    """The parsed URL, whose host is the one that is connected to; or TargetError."""
+    """The parsed URL, with the host in the form that is used to connect; raises TargetError."""
     for character in url:
         if character <= " " or character == "\\" or "\x7f" <= character <= "\xa0" or character.isspace():
             raise _refuse(

@@ -47,7 +47,7 @@ class AutomaticChanges:
         return [row["id"] for row in rows]
 
     async def delete_completed(self) -> int:
-        """Delete one-off jobs that completed long enough ago; how many."""
+        """Delete one-off jobs that completed long enough ago; returns how many."""
         count = 0
         while deleted := await self._store.jobs.delete_completed(MAX_DELETED, ITSELF):
             count += deleted

@@ -144,7 +144,7 @@ class Backfills:
         ]
 
     async def drop(self, job_id: UUID, *, tenant: int = DEFAULT_TENANT) -> int:
-        """Drop those ticks; how many. The ledger records missed ones as `missed: dropped`."""
+        """Drop those ticks; returns how many. The ledger records missed ones as `missed: dropped`."""
         number = await number_of(self._store.database, job_id, tenant)
         event = NewEvent("job.drop-catchup", tenant, "job", str(job_id))
         dropped = 0

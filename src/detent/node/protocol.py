@@ -376,8 +376,8 @@ class LimitedProtocol(HttpToolsProtocol):
 
 
 def _refusal_in(error: httptools.HttpParserError) -> Refusal | None:
-    """A function of its own: a local variable of `data_received` would refer to its own frame by way of the traceback,
-    and what was received would be kept until the next collection of garbage."""
+    """The refusal behind a parser error. This is a separate function, because a local variable of `data_received` would
+    refer to its own frame through the traceback, and keep the received bytes until the next garbage collection."""
     cause = error.__context__
     return cause.refusal if isinstance(cause, _Refused) else _malformed()
 

@@ -64,7 +64,7 @@ class Failing:
         self.error = ""
 
     def note(self, error: str) -> bool:
-        """One more failure; whether to log it."""
+        """Count one more failure; returns whether to log it."""
         now = monotonic()
         if not self.count:
             self._since, self._log_next = now, now

@@ -72,7 +72,7 @@ class RequestStore:
             return answer, False
 
     async def purge(self, at: datetime | None = None) -> int:
-        """Remove answers that were kept long enough; how many. `at`: the time of the caller's clock."""
+        """Remove answers that were kept long enough; returns how many. `at`: the time of the caller's clock."""
         return len(await self._database.fetch(PoolName.WORK, sql.request.PURGE, ANSWERS_KEPT_FOR, PURGE_BATCH, at))
 
 

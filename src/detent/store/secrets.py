@@ -84,7 +84,8 @@ class SecretStore:
             return error.versions + 1
 
     async def delete(self, tenant: int, name: str, limit: int) -> SecretUsers | None:
-        """Delete a secret that nothing refers to; otherwise what does, up to `limit` jobs. None: there is none."""
+        """Delete a secret that nothing refers to; otherwise returns what does, up to `limit` jobs. None: no such
+        secret."""
 
         async def change(connection: Connection) -> SecretUsers | None:
             if not await connection.fetch(sql.secret.LOCK.text, tenant, name):

@@ -50,5 +50,5 @@ class SetAsideStore:
         return [SetAsideJob(*row.values()) for row in rows]
 
     async def purge(self) -> int:
-        """Remove entries whose tick has fired since or no longer exists; how many."""
+        """Remove entries whose tick has fired since or no longer exists; returns how many."""
         return len(await self._database.fetch(PoolName.REQUEST, sql.set_aside.PURGE, PURGE_BATCH))

@@ -91,7 +91,7 @@ class UpkeepStore:
         return [row["job"] for row in await self._database.fetch(PoolName.WORK, sql.job.COMPLETE, limit)]
 
     async def end_deleted(self, limit: int = 1000) -> int:
-        """Cancel waiting runs of deleted jobs; how many. They were running when their job was deleted."""
+        """Cancel waiting runs of deleted jobs; returns how many. They were running when their job was deleted."""
         jobs = [row["job"] for row in await self._database.fetch(PoolName.WORK, sql.job.LIST_DELETED_WITH_RUNS, limit)]
         return len(await self._database.fetch(PoolName.WORK, sql.run.END_OF_DELETED_JOBS, jobs)) if jobs else 0
 

@@ -137,7 +137,7 @@ class Supervisor:
         self._child_exits = ChildExitPipe()
 
     def run(self, description: int, source: int, output: int) -> bool:
-        """Start the command and watch over it; whether nothing is left of it."""
+        """Start the command and watch over it; returns whether all of its processes have ended."""
         leader = self._start(description, source, output)
         if not leader:
             return True
@@ -275,8 +275,8 @@ def _send(control: int, kind: int, number: int) -> None:
 
 
 def signal_descendants(number: signal.Signals, *, spare: Collection[int] = (), leader: int = 0) -> int:
-    """Signal every descendant but the children to spare and theirs; how many. Where processes cannot be listed, the
-    group of `leader`."""
+    """Signal every descendant but the children to spare and theirs; returns how many. Where processes cannot be listed,
+    the group of `leader`."""
     if not _SEES_PROCESSES:
         with suppress(ProcessLookupError, PermissionError):
             os.killpg(leader, number)

@@ -41,7 +41,8 @@ class TenantGate:
         return tenant in self._short
 
     async def enter(self, tenant: int, within: float | None) -> bool:
-        """False: its turn did not come `within` so many seconds, if given. A call that enters has to `leave`."""
+        """Wait for the call's turn; False if it did not come `within` this many seconds. A call that enters must
+        `leave`."""
         if self._shares.alone:
             self._inside[tenant] += 1
             return True
