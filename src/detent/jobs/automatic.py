@@ -29,7 +29,7 @@ class AutomaticChanges:
         self._lifecycle = lifecycle
 
     async def end_pauses(self) -> float | None:
-        """Resume jobs whose pause has ended; the seconds until the next pause ends, if there is one."""
+        """Resume jobs whose pause has ended; returns the seconds until the next pause ends, if there is one."""
         rows = await self._store.jobs.ending_pauses(MAX_RESUMED)
         for row in rows:
             if row["seconds"] > 0:

@@ -70,7 +70,7 @@ class ExpectationStore:
     async def evaluate(
         self, node: int, partitions: Sequence[int], limit: int, slack: timedelta = SLACK
     ) -> tuple[list[DeadlineResult], bool]:
-        """Evaluate deadlines that are due; the results to report, and whether there may be more."""
+        """Evaluate deadlines that are due; returns the results to report, and whether there may be more."""
         rows = await self._database.fetch(
             PoolName.WORK, sql.incident.EVALUATE_EXPECTATIONS, node, list(partitions), limit, slack
         )

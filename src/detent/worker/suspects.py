@@ -170,7 +170,7 @@ class Trials:
             self._capacity.on_trial, self._since, self._gave_back = True, monotonic(), False
 
     def _release(self) -> None:
-        """The others start again; the next trial waits for as long as they were held."""
+        """Let the other runs start again; the next trial waits for as long as they had to wait."""
         if self._capacity.on_trial:
             now = monotonic()
             self._capacity.on_trial, self._rest_until = False, now + (now - self._since)
