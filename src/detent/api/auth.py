@@ -68,13 +68,13 @@ class Caller:
 
     @property
     def concerned(self) -> int | None:
-        """The tenant that the events of its refusals belong to; None if the caller is unknown."""
+        """The tenant that the events of its refusals belong to; None: nobody is known."""
         return None if self.scope is None else self.tenant
 
     @property
     def wall(self) -> int | None:
-        """The tenant that its statements are restricted to. None for administrators of the default tenant, who manage
-        all tenants, and for public routes, which report on the node."""
+        """The tenant that its statements are held to. None for administrators of the default tenant, who manage all
+        tenants, and for public routes, which report on the node."""
         manages_all = self.tenant == DEFAULT_TENANT and self.scope == "admin"
         return None if manages_all or self.scope is None else self.tenant
 

@@ -25,7 +25,7 @@ from detent.store.runs import documents
 
 MAX_AT_ONCE = 1_000
 MAX_EXAMINED = 100_000
-MAX_GROUPS = 500
+MOST_GROUPS = 500
 
 Keys = list[RunKey]
 
@@ -87,7 +87,7 @@ class DeadLetterStore:
         async with self._database.connection(PoolName.REQUEST) as connection, connection.transaction(readonly=True):
             await connection.fetch(sql.database.LIMIT_READER.text)
             (clock,) = await connection.fetch(sql.database.CLOCK.text)
-            rows = await connection.fetch(sql.dead_letter.GROUP.text, tenant, number, among, MAX_GROUPS)
+            rows = await connection.fetch(sql.dead_letter.GROUP.text, tenant, number, among, MOST_GROUPS)
         groups = [
             DeadGroup(
                 group=row["group"],
@@ -100,7 +100,7 @@ class DeadLetterStore:
             )
             for row in rows
         ]
-        complete = not rows or (rows[0]["looked_at"] < among and len(rows) < MAX_GROUPS)
+        complete = not rows or (rows[0]["looked_at"] < among and len(rows) < MOST_GROUPS)
         return DeadGroups(at=clock["now"], runs=sum(each.runs for each in groups), more=not complete, items=groups)
 
     async def oldest(

@@ -94,7 +94,7 @@ class JobStore:
         return rows[0]
 
     async def named(self, tenant: int, name: str) -> Row | None:
-        """As `to_change`, by name; None if no job has this name."""
+        """As to_change, by name; None: no job has it."""
         rows = await self._database.fetch(PoolName.REQUEST, sql.job.READ_FOR_CHANGE, tenant, None, name)
         return rows[0] if rows else None
 

@@ -24,7 +24,7 @@ FEW_TO_SORT = 5_000
 NEXT_OF_A_PARTITION = 4
 MAX_OPEN = 50_000
 MAX_DEAD = 1_000
-MAX_GROUPED = 300
+MOST_GROUPED = 300
 MAX_OF_A_JOB = 20_000
 
 
@@ -123,7 +123,7 @@ class OverviewStore:
 
     async def dead_groups(self, limit: int, *, tenant: int) -> list[DeadGroup]:
         """The newest dead runs, grouped by error pattern."""
-        rows = await self._database.fetch(PoolName.REQUEST, sql.dead_letter.GROUP, tenant, None, MAX_GROUPED, limit)
+        rows = await self._database.fetch(PoolName.REQUEST, sql.dead_letter.GROUP, tenant, None, MOST_GROUPED, limit)
         return [
             DeadGroup(
                 group=row["group"], error=row["pattern"], runs=row["runs"], jobs=row["jobs"],

@@ -21,7 +21,7 @@ from detent.store.jobs import DEFAULT_TENANT
 from detent.store.live_runs import make_way, wake_queue
 from detent.store.run_rows import key_of
 
-MAX_REDRIVEN = 1_000
+MOST_REDRIVEN = 1_000
 
 
 class RedrivenRuns(NamedTuple):
@@ -72,7 +72,7 @@ async def rerun(connection: Connection, key: RunKey) -> Row:
 async def _redrive(keys: Sequence[RunKey], asked: Facts | None, tenant: int, connection: Connection) -> RedrivenRuns:
     await connection.fetch(sql.run.LOCK_JOBS.text, sorted({key.job for key in keys}), tenant)
     columns = zip(*dict.fromkeys(keys), strict=True)
-    rows = await connection.fetch(sql.run.REDRIVE.text, *columns, tenant, MAX_REDRIVEN)
+    rows = await connection.fetch(sql.run.REDRIVE.text, *columns, tenant, MOST_REDRIVEN)
     redriven = [row for row in rows if row["queue"] is not None]
     for queue in sorted({row["queue"] for row in redriven}):
         await wake_queue(connection, queue)
@@ -80,4 +80,4 @@ async def _redrive(keys: Sequence[RunKey], asked: Facts | None, tenant: int, con
     waiting = [key_of(row) for row in rows if row["queue"] is None]
     if runs:
         await record(connection, of_runs("run.redrive", tenant, runs, asked))
-    return RedrivenRuns(runs, waiting, len(runs) == MAX_REDRIVEN and bool(waiting))
+    return RedrivenRuns(runs, waiting, len(runs) == MOST_REDRIVEN and bool(waiting))
