@@ -122,7 +122,7 @@ class Acceptor:
     def _has_surplus(self) -> bool:
         used = len(self._connections.connections) + len(self._serving)
         free = max(0, self._connections.most - used)
-        return len(self._silent) + len(self._waiting) > self._connections.max_waiting + free
+        return len(self._silent) + len(self._waiting) > self._connections.most_waiting + free
 
     def _pause(self) -> None:
         """Accept nothing for a while: there are no descriptors or no memory left, so the next try would fail, too."""

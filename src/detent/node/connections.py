@@ -56,7 +56,7 @@ class Connections(ServerState):
         super().__init__()
         self.settings = settings
         servers = 1 if settings.metrics_port is None else 2
-        self.most, self.max_waiting = _within_descriptors(settings.max_connections, servers)
+        self.most, self.most_waiting = _within_descriptors(settings.max_connections, servers)
         self.max_of_one_peer = max(1, self.most // 2)
         self._proxies = ClientAddresses(settings.trusted_proxies)
         # A payload that the settings allow must fit, or it could never be sent.
