@@ -24,7 +24,7 @@ from tests.support.waiting import until
 pytestmark = [pytest.mark.long, pytest.mark.timeout(120)]
 
 MEGABYTE = 1_048_576
-MOST_GROWTH = 100 * MEGABYTE
+MAX_GROWTH = 100 * MEGABYTE
 LINE = b"GET /livez HTTP/1.1\r\nHost: localhost\r\n"
 JOB = b'{"schedule": "@daily", "target": {"type": "http", "url": "http://127.0.0.1:9/"}}'
 JSON = "Content-Type: application/json"
@@ -44,7 +44,7 @@ async def node(database_url: str, tmp_path: Path) -> AsyncIterator[Node]:
             before = memory(started, "VmRSS")
             yield started
             assert started.process.poll() is None
-            assert memory(started, "VmHWM") - before < MOST_GROWTH
+            assert memory(started, "VmHWM") - before < MAX_GROWTH
             assert "Traceback" not in started.text
     finally:
         resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))

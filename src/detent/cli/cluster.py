@@ -91,7 +91,7 @@ def offset(node: Item) -> str:
 def list_nodes(former: bool, partitions: bool, watch: bool) -> None:
     """List the nodes, what each leads and runs, and the cluster's problems."""
     if former and (partitions or watch):
-        raise UsageError("--all is given with --partitions or --watch: give it alone.")
+        raise UsageError("--all cannot be combined with --partitions or --watch: give only one of them.")
     part, columns = ("partitions", PARTITION_COLUMNS) if partitions else ("nodes", NODE_COLUMNS)
     with connect() as client:
 

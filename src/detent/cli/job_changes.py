@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from detent.client import JsonClient
     from detent.contract.job import OnResume
 
-MOST_RUNS = 1_000
+MAX_RUNS = 1_000
 
 __all__ = ["job"]  # with the verbs of `jobs.py` and of this module
 
@@ -219,7 +219,7 @@ def delete(job_name: str, dry_run: bool, yes: bool) -> int:
 def cancel(job_name: str, dry_run: bool, yes: bool) -> int:
     """Cancel the unfinished runs of a job; running ones are asked to stop."""
     with connect() as client:
-        runs = client.list_runs(job_name, status=tuple(OPEN)).gather(MOST_RUNS)["items"]
+        runs = client.list_runs(job_name, status=tuple(OPEN)).gather(MAX_RUNS)["items"]
         many = f"{len(runs)} run{'' if len(runs) == 1 else 's'} of {job_name}"
         if dry_run or not runs:
             output.say(f"Would cancel {many}.")
