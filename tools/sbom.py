@@ -26,7 +26,7 @@ from cyclonedx.contrib.this.builders import this_component
 from cyclonedx.model import ExternalReference, ExternalReferenceType, HashAlgorithm, HashType, XsUri
 from cyclonedx.model.bom import Bom, BomMetaData
 from cyclonedx.model.component import Component, ComponentScope, ComponentType
-from cyclonedx.model.license import License
+from cyclonedx.model.license import License, LicenseExpression
 from cyclonedx.model.tool import ToolRepository
 from cyclonedx.output import make_outputter
 from cyclonedx.schema import OutputFormat, SchemaVersion
@@ -160,16 +160,16 @@ def _package(name: str, pin: Pin | None, always: bool) -> Component:
 
 
 def _licences(installed: metadata.Distribution) -> list[License]:
-    """What the package declares: an expression, or its classifiers, or a short text. A long text is no name."""
+    """What the package declares: an SPDX expression if there is one, otherwise the names in its classifiers."""
     declared = installed.metadata
     make = LicenseFactory()
-    if expression := declared.get("License-Expression"):
-        return [make.make_from_string(expression)]
+    for field in ("License-Expression", "License"):
+        licence = make.make_from_string(declared.get(field) or "unknown")
+        if isinstance(licence, LicenseExpression) or licence.id is not None:
+            return [licence]
     classifiers = [line for line in declared.get_all("Classifier") or () if line.startswith("License :: ")]
-    if names := sorted({line.rpartition(" :: ")[2] for line in classifiers} - {"OSI Approved"}):
-        return [make.make_with_name(name) for name in names]
-    text = (declared.get("License") or "").strip()
-    return [make.make_from_string(text)] if text and len(text) < 80 and "\n" not in text else []
+    names = sorted({line.rpartition(" :: ")[2] for line in classifiers} - {"OSI Approved"})
+    return [make.make_with_name(name) for name in names]
 
 
 def _bundled(sums: str) -> Iterator[Component]:
