@@ -164,7 +164,7 @@ def _licences(installed: metadata.Distribution) -> list[License]:
     declared = installed.metadata
     make = LicenseFactory()
     for field in ("License-Expression", "License"):
-        licence = make.make_from_string(declared.get(field) or "unknown")
+        licence = make.make_from_string("".join(declared.get_all(field) or ()) or "unknown")
         if isinstance(licence, LicenseExpression) or licence.id is not None:
             return [licence]
     classifiers = [line for line in declared.get_all("Classifier") or () if line.startswith("License :: ")]

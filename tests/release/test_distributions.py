@@ -25,6 +25,14 @@ BUILD = "import sys; from pathlib import Path; from tools.release_files import b
 BUILD += "build(Path(sys.argv[1]), Path(sys.argv[2]), int(sys.argv[3]))"
 
 
+class TrackedFile(NamedTuple):
+    content: bytes
+    executable: bool
+
+
+Tracked = dict[str, TrackedFile]
+
+
 class Distributions(NamedTuple):
     source: Path
     wheel: dict[str, bytes]
@@ -32,26 +40,32 @@ class Distributions(NamedTuple):
 
 
 @pytest.fixture(scope="module")
-def tracked() -> list[str]:
+def tracked() -> Tracked:
+    """The files of the project, read once: an edit in the meantime must not make two builds differ."""
     listed = subprocess.run(["git", "ls-files", "-z"], cwd=sbom.ROOT, capture_output=True, text=True, check=False)
     if listed.returncode:
         pytest.skip("no git checkout: which files belong to the project is not known")
-    return [name for name in listed.stdout.split("\0") if name and (sbom.ROOT / name).exists()]
+    files = [name for name in listed.stdout.split("\0") if name and (sbom.ROOT / name).exists()]
+    return {name: read(sbom.ROOT / name) for name in files}
 
 
-def copy_checkout(tracked: list[str], folder: Path, umask: int = 0o022, mtime: int = EPOCH) -> Path:
-    """The tracked files as they are now, with the modes that a checkout under this umask gives them."""
-    for name in tracked:
-        source, copy = sbom.ROOT / name, folder / name
+def read(file: Path) -> TrackedFile:
+    return TrackedFile(file.read_bytes(), bool(file.stat().st_mode & 0o100))
+
+
+def copy_checkout(tracked: Tracked, folder: Path, umask: int = 0o022, mtime: int = EPOCH) -> Path:
+    """The tracked files, with the modes that a checkout under this umask gives them."""
+    for name, file in tracked.items():
+        copy = folder / name
         copy.parent.mkdir(parents=True, exist_ok=True)
-        copy.write_bytes(source.read_bytes())
-        copy.chmod((0o777 if source.stat().st_mode & 0o100 else 0o666) & ~umask)
+        copy.write_bytes(file.content)
+        copy.chmod((0o777 if file.executable else 0o666) & ~umask)
         os.utime(copy, (mtime, mtime))
     return folder
 
 
 @pytest.fixture(scope="module")
-def built(tracked: list[str], tmp_path_factory: pytest.TempPathFactory) -> Distributions:
+def built(tracked: Tracked, tmp_path_factory: pytest.TempPathFactory) -> Distributions:
     folder = tmp_path_factory.mktemp("distributions")
     source = copy_checkout(tracked, folder / "source")
     build(source, folder / "dist", EPOCH)
@@ -67,7 +81,7 @@ def built(tracked: list[str], tmp_path_factory: pytest.TempPathFactory) -> Distr
         )
 
 
-def test_the_wheel_has_every_file_of_the_package_and_nothing_else(built: Distributions, tracked: list[str]) -> None:
+def test_the_wheel_has_every_file_of_the_package_and_nothing_else(built: Distributions, tracked: Tracked) -> None:
     package = {name.removeprefix("src/") for name in tracked if name.startswith("src/detent/")}
     assert built.wheel.keys() == package | {f"detent-{__version__}.dist-info/{name}" for name in DIST_INFO}
 
@@ -81,7 +95,7 @@ def test_the_wheel_has_the_statements_the_pages_the_assets_and_the_mark_of_types
 
 
 def test_the_source_archive_has_every_tracked_file_but_those_of_hosted_ci(
-    built: Distributions, tracked: list[str]
+    built: Distributions, tracked: Tracked
 ) -> None:
     expected = {name for name in tracked if not name.startswith(NOT_IN_THE_ARCHIVE)}
     assert built.archive.keys() == expected | {"PKG-INFO"}
@@ -95,17 +109,18 @@ def test_no_file_of_a_distribution_names_a_folder_of_the_machine_that_built_it(b
 
 @pytest.mark.long
 def test_builds_in_other_folders_under_other_umasks_and_times_give_the_same_bytes(
-    tracked: list[str], tmp_path: Path
+    tracked: Tracked, tmp_path: Path
 ) -> None:
     one = build_apart(tracked, tmp_path / "one", 0o022, EPOCH, {"TZ": "UTC", "PYTHONHASHSEED": "1"})
-    # The files are created in another order, too, because folders list them in that order.
-    two = build_apart(tracked[::-1], tmp_path / "a longer name" / "two", 0o077, 1_000_000_000, {"TZ": "Asia/Tokyo"})
+    # The files are created in another order, too, because some file systems list them in that order.
+    reverse = dict(reversed(tracked.items()))
+    two = build_apart(reverse, tmp_path / "a longer name" / "two", 0o077, 1_000_000_000, {"TZ": "Asia/Tokyo"})
     assert len(one) == 2
     assert one == two
 
 
 @pytest.mark.long
-def test_the_files_of_a_distribution_carry_the_time_of_the_commit(tracked: list[str], tmp_path: Path) -> None:
+def test_the_files_of_a_distribution_carry_the_time_of_the_commit(tracked: Tracked, tmp_path: Path) -> None:
     first = build_apart(tracked, tmp_path / "first", 0o022, EPOCH, {})
     later = build_apart(tracked, tmp_path / "later", 0o022, EPOCH, {}, epoch=EPOCH + 86_400)
     assert first.keys() == later.keys()
@@ -113,7 +128,7 @@ def test_the_files_of_a_distribution_carry_the_time_of_the_commit(tracked: list[
 
 
 def build_apart(
-    tracked: list[str], folder: Path, umask: int, mtime: int, environ: dict[str, str], epoch: int = EPOCH
+    tracked: Tracked, folder: Path, umask: int, mtime: int, environ: dict[str, str], epoch: int = EPOCH
 ) -> dict[str, str]:
     """The SHA-256 of each distribution, built by a process with this umask and environment."""
     source = copy_checkout(tracked, folder / "source", umask, mtime)
@@ -122,7 +137,7 @@ def build_apart(
     return {file.name: hashlib.sha256(file.read_bytes()).hexdigest() for file in (folder / "dist").iterdir()}
 
 
-def test_hosted_ci_names_actions_by_commit(tracked: list[str]) -> None:
+def test_hosted_ci_names_actions_by_commit(tracked: Tracked) -> None:
     workflows = [sbom.ROOT / name for name in tracked if name.startswith(".github/workflows/")]
     used = [line for file in workflows for line in re.findall(r"uses: (.+)", file.read_text())]
     assert used

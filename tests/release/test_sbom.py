@@ -35,7 +35,7 @@ def declared(*groups: str) -> set[str]:
     project = tomllib.loads((sbom.ROOT / "pyproject.toml").read_text())["project"]
     lists = {"base": project["dependencies"], **project["optional-dependencies"]}
     lines = [line for group in groups or lists for line in lists[group]]
-    return {canonicalize_name(Requirement(line).name) for line in lines} - {"detent"}
+    return {str(canonicalize_name(Requirement(line).name)) for line in lines} - {"detent"}
 
 
 def test_the_bill_names_every_package_that_detent_requires(bill: dict[str, Any]) -> None:
