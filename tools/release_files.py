@@ -44,7 +44,7 @@ def _hatchling(target: str, source: Path, folder: Path, epoch: int) -> None:
         command, cwd=source, env={**os.environ, "SOURCE_DATE_EPOCH": str(epoch)}, capture_output=True, text=True
     )
     if done.returncode:
-        raise sbom.CannotDescribe(f"The {target} cannot be built:\n{done.stdout}{done.stderr}")
+        raise sbom.CannotRelease(f"The {target} cannot be built:\n{done.stdout}{done.stderr}")
 
 
 def write_sums(folder: Path, files: list[Path]) -> Path:
@@ -83,5 +83,5 @@ def main(folder: Path) -> None:
 if __name__ == "__main__":
     try:
         main(Path(sys.argv[1] if len(sys.argv) > 1 else "dist"))
-    except sbom.CannotDescribe as error:
+    except sbom.CannotRelease as error:
         sys.exit(str(error))

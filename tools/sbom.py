@@ -46,8 +46,8 @@ _VENDORED_FILE = re.compile(r"(?P<name>[a-z-]+)-(?P<version>\d+(\.\d+)+)\.min\.(
 _NPM = {"htmx": ("htmx.org", "0BSD"), "htmx-sse": ("htmx.org", "0BSD"), "uplot": ("uplot", "MIT")}
 
 
-class CannotDescribe(Exception):  # noqa: N818 - named after what happened
-    """One sentence that says why there is no bill of materials, and what helps."""
+class CannotRelease(Exception):  # noqa: N818 - named after what happened
+    """One sentence that says why files of a release cannot be made, and what helps."""
 
 
 class Pin(NamedTuple):
@@ -92,25 +92,16 @@ def _distribution(name: str) -> metadata.Distribution:
     try:
         return metadata.distribution(name)
     except metadata.PackageNotFoundError:
-        raise CannotDescribe(f"{name} is needed at run time and not installed: run `make lock`, then again.") from None
+        raise CannotRelease(f"{name} is needed at run time and not installed: run `make lock`, then again.") from None
 
 
 def bill(root: Path, epoch: int) -> Bom:
     """The bill of the checkout in this folder, dated with the time of its commit."""
     project: dict[str, Any] = tomllib.loads((root / "pyproject.toml").read_text("utf-8"))["project"]
-    version = _version(root)
     lock = (root / LOCK).read_text("utf-8")
-    base = list(_applicable(project["dependencies"]))
-    extras = [each for lines in project["optional-dependencies"].values() for each in _applicable(lines)]
-    always = needed(base)
-    edges = needed([*base, *(each for each in extras if each.name != project["name"])])
-    pins = read_lock(lock)
-    packages = {name: _package(name, pins.get(name), name in always) for name in edges}
-    bundled = list(_bundled((root / VENDORED).read_text("utf-8")))
-    detent = _component(project["name"], version, "pypi", ComponentType.APPLICATION)
+    detent = _component(project["name"], _version(root), "pypi", ComponentType.APPLICATION)
     detent.licenses = [LicenseFactory().make_from_string(project["license"])]
-
-    identity = hashlib.sha256(f"{version}\n{epoch}\n{lock}".encode()).hexdigest()
+    identity = hashlib.sha256(f"{detent.version}\n{epoch}\n{lock}".encode()).hexdigest()
     bom = Bom(
         serial_number=uuid.uuid5(uuid.NAMESPACE_OID, identity),
         metadata=BomMetaData(
@@ -118,13 +109,26 @@ def bill(root: Path, epoch: int) -> Bom:
             timestamp=datetime.fromtimestamp(epoch, UTC),
             tools=ToolRepository(components=[this_component()]),
         ),
-        components=[*packages.values(), *bundled],
     )
-    direct = {canonicalize_name(each.name) for each in (*base, *extras)} & packages.keys()
-    bom.register_dependency(detent, [*(packages[name] for name in sorted(direct)), *bundled])
+    bundled = list(_bundled((root / VENDORED).read_text("utf-8")))
+    bom.components.update(bundled)
+    bom.register_dependency(detent, [*_add_packages(bom, project, read_lock(lock)), *bundled])
+    return bom
+
+
+def _add_packages(bom: Bom, project: dict[str, Any], pins: dict[str, Pin]) -> list[Component]:
+    """Adds all packages with their edges. Returns those that detent requires itself."""
+    base = list(_applicable(project["dependencies"]))
+    lists = project["optional-dependencies"].values()
+    extras = [each for lines in lists for each in _applicable(lines) if each.name != project["name"]]
+    always = needed(base)
+    edges = needed([*base, *extras])
+    packages = {name: _package(name, pins.get(name), name in always) for name in edges}
+    bom.components.update(packages.values())
     for name, below in edges.items():
         bom.register_dependency(packages[name], [packages[each] for each in sorted(below)])
-    return bom
+    direct = {canonicalize_name(each.name) for each in (*base, *extras)}
+    return [packages[name] for name in sorted(direct)]
 
 
 def _version(root: Path) -> str:
@@ -141,9 +145,9 @@ def _component(name: str, version: str, registry: str, kind: ComponentType = Com
 def _package(name: str, pin: Pin | None, always: bool) -> Component:
     installed = _distribution(name)
     if pin is None or not pin.digests:
-        raise CannotDescribe(f"{LOCK} has no hashes for {name}, which is needed at run time: run `make lock`.")
+        raise CannotRelease(f"{LOCK} has no hashes for {name}, which is needed at run time: run `make lock`.")
     if installed.version != pin.version:
-        raise CannotDescribe(f"{name} {installed.version} is installed, {LOCK} has {pin.version}: run `make clean`.")
+        raise CannotRelease(f"{name} {installed.version} is installed, {LOCK} has {pin.version}: run `make clean`.")
     component = _component(name, pin.version, "pypi")
     component.scope = ComponentScope.REQUIRED if always else ComponentScope.OPTIONAL
     component.licenses = _licences(installed)
@@ -180,7 +184,7 @@ def _bundled(sums: str) -> Iterator[Component]:
             continue
         found = _VENDORED_FILE.fullmatch(file)
         if found is None or found["name"] not in _NPM:
-            raise CannotDescribe(f"{VENDORED} lists {file}: name its npm package in tools/sbom.py.")
+            raise CannotRelease(f"{VENDORED} lists {file}: name its npm package in tools/sbom.py.")
         name, licence = _NPM[found["name"]]
         component = packages.setdefault(name, _component(name, found["version"], "npm"))
         component.scope = ComponentScope.REQUIRED
@@ -200,7 +204,7 @@ def as_json(bom: Bom) -> str:
     text = make_outputter(bom, OutputFormat.JSON, SchemaVersion.V1_6).output_as_string(indent=2)
     error = JsonStrictValidator(SchemaVersion.V1_6).validate_str(text)
     if error is not None:
-        raise CannotDescribe(f"The bill of materials does not follow the schema of CycloneDX 1.6: {error}")
+        raise CannotRelease(f"The bill of materials does not follow the schema of CycloneDX 1.6: {error}")
     return f"{text}\n"
 
 
@@ -217,12 +221,12 @@ def commit_time(root: Path = ROOT) -> int:
         return int(given)
     done = subprocess.run(["git", "log", "-1", "--format=%ct"], cwd=root, capture_output=True, text=True, check=False)
     if done.returncode:
-        raise CannotDescribe("This is no git checkout: set SOURCE_DATE_EPOCH to the time of the commit in seconds.")
+        raise CannotRelease("This is no git checkout: set SOURCE_DATE_EPOCH to the time of the commit in seconds.")
     return int(done.stdout)
 
 
 if __name__ == "__main__":
     try:
         print(write(ROOT, Path(sys.argv[1] if len(sys.argv) > 1 else "dist"), commit_time()))
-    except CannotDescribe as error:
+    except CannotRelease as error:
         sys.exit(str(error))
