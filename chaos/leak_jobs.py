@@ -115,7 +115,7 @@ def plans(planted: Planted, url: str) -> dict[str, Plan]:
         "literal-fail": Plan({"target": _http(url, "fail", literal), **BAD}, "500"),
         "missing": Plan({"target": _http(url, "ok", headers), "payload": {"secret": MISSING}, **BAD}, MISSING),
         "shell-ok": Plan({"target": _shell(planted, 0), **GOOD}),
-        "shell-fail": Plan({"target": _shell(planted, 3), **BAD}, "code 3"),
+        "shell-fail": Plan({"target": _shell(planted, 3), **BAD}, "status 3"),
     }
     for name, isolate in (("", "thread"), ("-apart", "process")):
         python = {"type": "python", "isolate": isolate}

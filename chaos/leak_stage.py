@@ -14,6 +14,7 @@ from chaos.leak_jobs import APP, PROVIDED, STORED, Plan, Planted, plans
 from chaos.leak_search import Searched
 from detent.client import Client, JsonClient
 from detent.client.json_client import JsonListing
+from detent.contract.key import KeyScope
 from detent.contract.pull import ClaimedRun
 from detent.errors import DetentError, OwnershipLost
 from detent.runtime.envelope import generate_master_key, generate_signing_key
@@ -25,7 +26,7 @@ from tests.support.processes import Node
 from tests.support.waiting import until
 
 SCHEDULE = "every 2s"
-SCOPES = ("admin", "read", "work", "secrets")
+SCOPES: tuple[KeyScope, ...] = ("admin", "read", "work", "secrets")
 
 
 class Member(NamedTuple):
@@ -178,9 +179,9 @@ async def pull(stage: Stage, queue: str, key: str) -> None:
     """Claim and report until the end, at whichever node answers."""
     while True:
         try:
-            for run in await claimed(stage, queue, key):
-                stage.claims.append(run)
-                await report(stage, key, run)
+            runs = await claimed(stage, queue, key)
+            stage.claims += runs
+            await asyncio.gather(*(report(stage, key, run) for run in runs))
         except (DetentError, OSError):
             await asyncio.sleep(0.5)
 
