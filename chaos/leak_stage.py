@@ -160,7 +160,8 @@ async def all_called(stage: Stage) -> None:
 
     async def missing() -> list[str]:
         rows = await stage.look.fetch(
-            "SELECT DISTINCT j.name FROM run_history h JOIN jobs j USING (job) WHERE h.status = 1 AND h.scheduled_at > $1",
+            "SELECT DISTINCT j.name FROM run_history h JOIN jobs j USING (job)"
+            " WHERE h.status = 1 AND h.scheduled_at > $1",
             began,
         )
         return sorted(set(names) - {row["name"] for row in rows})

@@ -83,6 +83,13 @@ async def retried(send: Callable[[], Awaitable[Any]]) -> Any:
     return await send()
 
 
+COUNTED = {
+    "kill": "nodes killed",
+    "cut": "times that all connections were cut",
+    "signing": "signing keys rotated",
+    "key": "encryption keys replaced",
+    "search": "searches of all places",
+}
 ACTS = {"kill": kill, "cut": cut, "signing": new_signing_key, "key": new_key}
 
 
@@ -146,7 +153,7 @@ async def count_runs(stage: Stage) -> None:
     """Runs and attempts against the plan. A node that dies loses attempts, which is no failure of theirs."""
     scene, good = stage.scene, [name for name, plan in stage.plans.items() if plan.error is None]
     for name, count in stage.counts.items():
-        scene.note({"key": "encryption keys replaced", "signing": "signing keys rotated"}.get(name, f"{name}s"), count)
+        scene.note(COUNTED[name], count)
     rows = await stage.look.fetch(
         "SELECT j.name, h.status, count(*) FROM run_history h JOIN jobs j USING (job) GROUP BY 1, 2"
     )
