@@ -23,7 +23,7 @@ HISTORY = ("run_history", "attempts", "live_runs")
 
 
 class Place(NamedTuple):
-    """`shows_literals`: literal credentials of jobs are there by design, so only those of the store are searched."""
+    """`shows_literals`: literal credentials of jobs may be there by design."""
 
     kind: str
     name: str
@@ -49,11 +49,14 @@ class Searched:
         self.places: dict[str, int] = {}
         self.bytes: dict[str, int] = {}
         self.found: dict[str, list[str]] = {}
+        self.by_design: dict[str, int] = {}
 
     async def add(self, place: Place, secrets: Mapping[str, str], literals: Mapping[str, str]) -> None:
         """In a thread: the targets of the jobs answer meanwhile."""
-        wanted = secrets if place.shows_literals else {**secrets, **literals}
-        found = await asyncio.to_thread(found_of, place.text, wanted)
+        found = await asyncio.to_thread(found_of, place.text, {**secrets, **literals})
+        if place.shows_literals:
+            self.by_design[place.kind] = self.by_design.get(place.kind, 0) + sum(name in literals for name in found)
+            found = [name for name in found if name not in literals]
         self.places[place.kind] = self.places.get(place.kind, 0) + 1
         self.bytes[place.kind] = self.bytes.get(place.kind, 0) + len(place.text)
         self.found.setdefault(place.kind, []).extend(f"{name} in {place.name}" for name in found)
@@ -76,7 +79,7 @@ async def places(around: Surroundings) -> AsyncIterator[Place]:
         open_to_it = scope == "admin"
         async for path, text in answers(around.url, around.keys[scope], around.runs):
             kind = "/metrics" if path == "/metrics" else f"API answers, {scope}"
-            yield Place(kind, path, text, open_to_it)
+            yield Place(kind, path, text, open_to_it and kind != "/metrics")
         async for path, text in pages(around.url, around.keys[scope], around.runs):
             yield Place(f"pages, {scope}", path, text, open_to_it)
     for kind, arguments in COMMANDS.items():

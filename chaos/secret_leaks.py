@@ -226,6 +226,8 @@ def judge_search(stage: Stage) -> None:
             print(f"\nFOUND: {text}")
     scene.expect("notices received", bool(notices(stage.echo)), True)
     scene.expect("files of the archive", searched.places.get("files of the archive", 0) > 0, True)
+    shown = sum(count > 0 for count in searched.by_design.values())
+    scene.expect("self-check: kinds of places that show literals by design", shown, len(searched.by_design))
     text = "\n".join(received(call) for call in stage.echo.calls)
     wanted = {**stage.planted.cores, **stage.literals()}
     scene.expect(

@@ -195,11 +195,15 @@ async def test_a_worker_that_pulls_gets_values_with_its_own_scope_and_cannot_sto
     node: Node, client: JsonClient, keys: dict[str, str], sql: Any
 ) -> None:
     await in_thread(client.set_secret, "stored", STORED)
-    target = {"type": "http", "url": "http://127.0.0.1:9/", "headers": {"Authorization": {"secret": "stored"}}}
+    headers = {"Authorization": {"secret": "stored"}, "X-Api-Key": LITERAL}
+    target = {"type": "http", "url": "http://127.0.0.1:9/", "headers": headers}
     document = {"name": "pulled", "schedule": "every 1d", "target": target, "payload": REFERENCES, "queue": "pull"}
     await in_thread(client.create_job, {**document, "max_retries": 0})
     with Client(node.url, keys["secrets"]) as worker:
-        for report, said in ((worker.complete_run, {"seen": STORED}), (worker.fail_run, f"no {STORED}")):
+        for report, said in (
+            (worker.complete_run, {"seen": STORED, "too": LITERAL}),
+            (worker.fail_run, f"no {STORED}, no {LITERAL}"),
+        ):
             triggered = await in_thread(client.trigger_job, "pulled")
             (run,) = await in_thread(worker.claim_runs, "pull", "a worker", targets=["http"])
             assert run.target.headers["Authorization"] == STORED
@@ -208,6 +212,7 @@ async def test_a_worker_that_pulls_gets_values_with_its_own_scope_and_cannot_sto
             told = json.dumps(await in_thread(client.get_run, triggered["id"]))
             assert "********" in told
             assert STORED not in told
+            assert LITERAL not in told
     text = node.text + "".join([text async for _, text in tables(sql)])
     assert found_in(text, STORED) == []
 
