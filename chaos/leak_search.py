@@ -59,7 +59,7 @@ class Searched:
             found = [name for name in found if name not in literals]
         self.places[place.kind] = self.places.get(place.kind, 0) + 1
         self.bytes[place.kind] = self.bytes.get(place.kind, 0) + len(place.text)
-        self.found.setdefault(place.kind, []).extend(f"{name} in {place.name}" for name in found)
+        self.found.setdefault(place.kind, []).extend(f"{name} in {place.kind}: {place.name}" for name in found)
 
 
 def found_of(text: str, wanted: Mapping[str, str]) -> list[str]:
