@@ -21,6 +21,7 @@ from detent.runtime.envelope import generate_master_key, generate_signing_key
 from detent.store import Database, Store
 from detent.store.db import connect
 from detent.store.embedded import EmbeddedServer
+from detent.store.limits import REQUEST_LIMITS
 from tests.secrets.echo import Echo
 from tests.support.processes import Node
 from tests.support.waiting import until
@@ -107,7 +108,7 @@ async def staged(scene: Scene, seed: int) -> AsyncIterator[Stage]:
     async with EmbeddedServer(folder / "server", system_dir=folder / "system") as server, Echo() as echo:
         code, said = await scene.nodes.run("db", "migrate", DETENT_DATABASE_URL=server.url)
         assert code == 0, said
-        look = await connect(server.url, "detent")
+        look = await connect(server.url, "detent", REQUEST_LIMITS)  # after an hour, reading all attempts takes a while
         stage = Stage(scene, server, look, echo, seed)
         try:
             await prepare(stage)
