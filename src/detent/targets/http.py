@@ -74,7 +74,7 @@ def _prepared(call: Call) -> PreparedRequest:
     """The same for all calls of a job. One with secrets is not kept: their values would stay in memory."""
     assert isinstance(call.target, HttpTarget)
     url, headers = call.target.url, tuple(call.target.headers.items())
-    return _prepare_once(url, headers) if call.mask is None else _prepare(url, headers)
+    return _prepare(url, headers) if call.filled else _prepare_once(url, headers)
 
 
 class HttpTargetRunner:
