@@ -22,6 +22,7 @@ MILLISECOND = timedelta(milliseconds=1)
 REASONS = {
     "retries exhausted": " because its retries were used up",
     "not retryable": " because its error is not retried",
+    "lost": " because its worker was lost",
     "discarded": ", and was discarded",
 }
 
