@@ -50,6 +50,7 @@ DEFAULTS: Document = {
     "expect_finish_within": None,
     "notify_after": 1,
     "notify_url": None,
+    "signing": None,
     "notify_format": "webhook",
     "max_missed": 100,
     "no_retry_on": [],

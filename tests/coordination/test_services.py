@@ -131,7 +131,7 @@ async def test_etcd_lets_in_who_knows_the_password(field: Field, guarded_etcd: S
     await ask_etcd(guarded_etcd, "auth/user/grant", {"user": "root", "role": "root"})
     await ask_etcd(guarded_etcd, "auth/enable", {})
     hosts = f"127.0.0.1:{guarded_etcd.port}"
-    with pytest.raises(Unavailable, match="refuses the user root"):
+    with pytest.raises(Unavailable, match="rejected the user root"):
         await field.enter(url=f"etcd://root:wrong@{hosts}", ttl=SLOW)
     contender = await field.enter(url=f"etcd://root:p%40ss%2Fword@{hosts}", ttl=SLOW)
     assert await contender.stand(PARTITIONS) == PARTITIONS
