@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from detent.client.base import accepted, typed, url_and_key
 from detent.client.operation import Item, Request, Result, Steps
 from detent.client.operations import Operations
-from detent.client.tls import tls_of, tls_reason
+from detent.client.tls import CLOSED, tls_of, tls_reason
 from detent.client.transport import ANSWER_SECONDS, CONNECT_SECONDS, ApiAddress, ApiAnswer, may_repeat
 from detent.contract.page import Page
 
@@ -67,7 +67,7 @@ class AsyncClient(Operations):
             repeatable = may_repeat(request.method, request.headers)
             if isinstance(error, aiohttp.ServerDisconnectedError) and repeatable and not again:
                 return await self._exchange(request, again=True)
-            if (reason := _tls_reason(error)) is not None:
+            if self._address.scheme == "https" and (reason := _tls_reason(error)) is not None:
                 raise self._address.no_tls(reason) from error
             raise self._address.unreachable(_reason(error)) from error
 
@@ -109,6 +109,10 @@ class AsyncClient(Operations):
 
 
 def _tls_reason(error: Exception) -> str | None:
+    import aiohttp
+
+    if isinstance(error, aiohttp.ServerDisconnectedError):
+        return CLOSED
     cause: BaseException | None = error
     while cause is not None:
         if (reason := tls_reason(cause)) is not None:

@@ -64,8 +64,17 @@ def _content(path: Path) -> bytes:
         raise UsageError(f"{path} cannot be read ({error.strerror}): give a file in PEM form.") from error
 
 
+# Many servers do not say why they refuse a client certificate.
+CLOSED = (
+    "it closed the connection without an answer; if it asks for a client certificate, give one with --client-cert or "
+    "DETENT_CLIENT_CERT"
+)
+
+
 def tls_reason(error: BaseException) -> str | None:
-    """Why TLS failed, for people; None: it was something else."""
+    """Why a call of an https:// address failed, for people; None: TLS was not the reason."""
+    if isinstance(error, ConnectionResetError | BrokenPipeError):
+        return CLOSED
     if isinstance(error, ssl.SSLCertVerificationError):
         why = error.verify_message or "the certificate is not valid"
         return f"its certificate is not trusted ({why}); name its authority with --ca-file or DETENT_CA_FILE"

@@ -184,7 +184,7 @@ class ApiConnection:
             self._connection.close()
             if kept and may_repeat(method, headers):
                 return self._exchange(method, target, body, patience, headers)
-            if (reason := tls_reason(error)) is not None:
+            if self.address.scheme == "https" and (reason := tls_reason(error)) is not None:
                 raise self.address.no_tls(reason) from error
             raise self.address.unreachable(_reason(error)) from error
         except BaseException:
