@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import ssl
+from collections import Counter
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from math import inf
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -53,6 +55,11 @@ class Serving(NamedTuple):
     metrics: Metrics
 
     @property
+    def counts(self) -> Counter[str]:
+        """The connections that were closed or refused, by reason."""
+        return self.server.connections._refused
+
+    @property
     def port(self) -> int:
         return int(self.server.url.rpartition(":")[2])
 
@@ -66,6 +73,7 @@ async def serving(files: CertificateFolder, host: str = "127.0.0.1", **settings:
         server_tls(chosen, metrics) as tls,
         ApiServer(app, host, 0, settings=chosen, tls=tls) as server,
     ):
+        server.connections._log_next = inf  # or the counts would start again after they were logged
         yield Serving(server, tls, metrics)
 
 

@@ -39,9 +39,10 @@ class ServerTls:
         """Raises UsageError if the files cannot be used."""
         self._files = files
         self._metrics = metrics
-        self._seen = _read(files)
+        content = _read(files)
+        self._seen: Contents | str = content
         self._reminded_at = -REMINDED_EVERY
-        self._pair, self.context = self._loaded(self._seen)
+        self._pair, self.context = self._loaded(content)
         self._loop = Loop("certificate", self._look)
         self._note()
 
