@@ -208,7 +208,8 @@ def kind_text(field: dict[str, Any]) -> str:
     if "const" in field:
         return f"`{field['const']}`"
     if "$ref" in field:
-        return f"{field['$ref'].removesuffix('Target').lower()} target"
+        name = field["$ref"].rpartition("/")[2]
+        return f"{name.removesuffix('Target').lower()} target" if name.endswith("Target") else "object"
     match field.get("type"):
         case "integer" | "number" as kind:
             return f"{'whole number' if kind == 'integer' else 'number'}{bounds_text(field)}"
