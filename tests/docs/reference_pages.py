@@ -190,7 +190,7 @@ def metrics_table() -> str:
 
 
 def json_default(field: dict[str, Any]) -> str:
-    value = field["default"]
+    value = field.get("default")
     if value is None:
         return "none"
     if value in ([], {}):

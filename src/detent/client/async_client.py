@@ -113,12 +113,11 @@ def _tls_reason(error: Exception) -> str | None:
 
     if isinstance(error, aiohttp.ServerDisconnectedError):
         return CLOSED
-    cause: BaseException | None = error
-    while cause is not None:
-        if (reason := tls_reason(cause)) is not None:
-            return reason
-        cause = cause.__cause__ or cause.__context__
-    return None
+    causes: list[BaseException] = [error]
+    while (cause := causes[-1].__cause__ or causes[-1].__context__) is not None:
+        causes.append(cause)
+    # The deepest one is that of `ssl`; the others repeat it with less detail.
+    return next((reason for cause in reversed(causes) if (reason := tls_reason(cause)) is not None), None)
 
 
 def _reason(error: Exception) -> str:

@@ -76,7 +76,7 @@ def tls_reason(error: BaseException) -> str | None:
     if isinstance(error, ConnectionResetError | BrokenPipeError):
         return CLOSED
     if isinstance(error, ssl.SSLCertVerificationError):
-        why = error.verify_message or "the certificate is not valid"
+        why = getattr(error, "verify_message", "") or "it is not valid"  # subclasses of aiohttp have none
         return f"its certificate is not trusted ({why}); name its authority with --ca-file or DETENT_CA_FILE"
     if not isinstance(error, ssl.SSLError):
         return None

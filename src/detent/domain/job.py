@@ -39,10 +39,11 @@ PositiveSeconds = Annotated[float, Meta(gt=0, le=31_536_000)]
 
 
 class TargetTls(Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
-    """Certificates in PEM form. `client_certificate` is a secret with a certificate and its private key, for servers
-    that ask for one. `ca` has the authorities of the server; null: those that the system of the worker trusts."""
+    """Certificates in PEM form, for an `https://` address."""
 
+    # A secret with a certificate and its private key. Text is what a worker fills in; a job that has it is refused.
     client_certificate: str | SecretRef | None = None
+    # The authorities of the server; None: those that the system of the worker trusts.
     ca: Annotated[str, Meta(max_length=65_536)] | SecretRef | None = None
 
 
