@@ -103,7 +103,7 @@ def _certificate(metrics: Metrics) -> Iterator[Metric]:
 
     if metrics.certificate_expires_at is not None:
         text = "When the certificate of the API expires, in Unix time; only where this process serves HTTPS."
-        yield GaugeMetricFamily("detent_tls_certificate_expiry_seconds", text, metrics.certificate_expires_at)
+        yield GaugeMetricFamily("detent_tls_certificate_expiry_timestamp_seconds", text, metrics.certificate_expires_at)
 
 
 def _refusals(metrics: Metrics) -> Iterator[Metric]:
