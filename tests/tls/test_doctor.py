@@ -65,3 +65,12 @@ def test_the_doctor_reports_an_expired_certificate(folder: CertificateFolder, tm
     checks = {check["check"]: check for check in json.loads(done.out)["checks"]}
     assert checks["certificate"]["status"] == "fail"
     assert checks["certificate"]["advice"] == "Renew it."
+
+
+def test_the_doctor_goes_on_without_an_authority_that_it_can_read(tmp_path: Path) -> None:
+    detent = CommandLine(tmp_path, "https://127.0.0.1:1")
+    done = detent("doctor", "--data-dir", "data", "--json", DETENT_CA_FILE="missing.pem", DETENT_PORT="0")
+    assert done.code == 1, done.err
+    checks = {check["check"]: check for check in json.loads(done.out)["checks"]}
+    assert "missing.pem cannot be read" in checks["api"]["found"]
+    assert checks["certificate"]["status"] == "warn"

@@ -9,7 +9,7 @@ import click
 
 from detent.cli import output
 from detent.cli.base import command, group, option
-from detent.cli.context_file import Contexts, check_name, contexts_path, read_contexts, write_contexts
+from detent.cli.context_file import FILES, Contexts, check_name, contexts_path, read_contexts, write_contexts
 from detent.cli.invocation import CONTEXT, format_options, invocation, server_options
 from detent.cli.output import Column
 from detent.cli.text import clean
@@ -45,7 +45,7 @@ def list_contexts() -> None:
         {
             "name": name,
             "url": one.url,
-            "key_file": one.key_file and str(one.key_file),
+            **{key: (file := getattr(one, key)) and str(file) for key in FILES},
             "current": name == contexts.current,
         }
         for name, one in sorted(contexts.by_name.items())

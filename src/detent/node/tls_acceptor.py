@@ -13,6 +13,7 @@ import socket
 import ssl
 from collections.abc import Callable
 from contextlib import suppress
+from dataclasses import dataclass
 from functools import partial
 
 from detent.api import problems
@@ -28,6 +29,14 @@ UNSENT_BYTES = 65_536
 HANDSHAKE_RECORD = b"\x16"
 
 
+@dataclass(slots=True)
+class _NewConnection:
+    """`handshake` is None while it is silent or waits for its turn."""
+
+    since: float
+    handshake: Connecting | None = None
+
+
 class TlsAcceptor(Acceptor):
     def __init__(
         self,
@@ -39,14 +48,11 @@ class TlsAcceptor(Acceptor):
         """`context`: the one for a new connection."""
         super().__init__(sock, make_protocol, connections)
         self._context = context
-        # By when they were accepted. None: it is silent, or waits for its turn. Otherwise, its handshake is under way.
-        self._new: dict[socket.socket, Connecting | None] = {}
-        self._since: dict[socket.socket, float] = {}
+        self._new: dict[socket.socket, _NewConnection] = {}  # the oldest first
         self._sweep = self._loop.call_later(SWEEP_SECONDS, self._close_silent)
 
     def _sort(self, client: socket.socket) -> None:
-        if client not in self._new:
-            self._new[client], self._since[client] = None, monotonic()
+        self._new.setdefault(client, _NewConnection(monotonic()))
         try:
             begin = client.recv(LOOKED_AT_BYTES, socket.MSG_PEEK)
         except BlockingIOError:
@@ -87,12 +93,12 @@ class TlsAcceptor(Acceptor):
                 ssl_shutdown_timeout=SHUTDOWN_SECONDS,
             )
         )
-        self._new[client] = task
+        self._new[client].handshake = task
         self._serving.add(task)
         task.add_done_callback(partial(self._shaken, client))
 
     def _shaken(self, client: socket.socket, task: Connecting) -> None:
-        self._forget(client)
+        self._new.pop(client, None)
         if task.cancelled():
             client.close()  # it may have been cancelled before it began
         elif task.exception() is None:
@@ -115,32 +121,26 @@ class TlsAcceptor(Acceptor):
 
     def _close_silent(self) -> None:
         before = monotonic() - self._connections.settings.request_header_seconds
-        for client in [client for client, since in self._since.items() if since < before]:
-            if self._new[client] is None:
-                self._connections.count("silent")
-                self._close(client)
+        for client in [client for client, new in self._new.items() if new.handshake is None and new.since < before]:
+            self._connections.count("silent")
+            self._close(client)
         self._sweep = self._loop.call_later(SWEEP_SECONDS, self._close_silent)
 
     def _close(self, client: socket.socket) -> None:
-        task = self._new[client]
-        self._forget(client)
-        if task is not None:
-            task.cancel()  # this closes its socket
+        handshake = self._new.pop(client).handshake
+        if handshake is not None:
+            handshake.cancel()  # this closes its socket
             return
         self._loop.remove_reader(client)
         if client in self._waiting:
             self._waiting.remove(client)
         client.close()
 
-    def _forget(self, client: socket.socket) -> None:
-        self._new.pop(client, None)
-        self._since.pop(client, None)
-
     def close(self) -> None:
         self._sweep.cancel()
-        super().close()
         for client in list(self._new):
             self._close(client)
+        super().close()
 
 
 def _plain_http_refused() -> bytes:

@@ -20,7 +20,7 @@ from detent.cli.invocation import (
 )
 from detent.cli.nodes import database_options
 from detent.cli.text import clean
-from detent.errors import DetentError, NotFound
+from detent.errors import DetentError, NotFound, UsageError
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -169,14 +169,13 @@ def _machine(settings: Settings, state: EmbeddedState | None) -> list[CheckResul
     from detent.client import JsonClient
 
     check_key_address(settings)
-    certificates = list(_certificates(settings))
-    if any(one.status == "fail" for one in certificates):
-        api = CheckResult("api", "warn", "The API was not called.", "Correct the certificates first.")
-    else:
+    try:
         with JsonClient(settings.api_url, settings.api_key, timeout=5, tls=client_tls(settings)) as client:
             api, _ = cluster.check_api(settings, client)
+    except UsageError as error:  # of the files for TLS
+        api = CheckResult("api", "fail", f"The API was not called. {error.message}", "Correct that file.")
     return [
-        *certificates,
+        *_certificates(settings),
         machine.check_zone_data(),
         machine.check_disk(settings.data_dir),
         *machine.check_embedded(settings, state),
