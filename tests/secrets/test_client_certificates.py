@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import ssl
 from collections.abc import AsyncIterator
@@ -24,7 +25,7 @@ from detent.targets.policies import FixedPolicy
 from detent.worker.secret_providers import SecretProviders
 from detent.worker.secrets import SecretValues
 from tests.secrets.test_calls import ran, spec
-from tests.support.certificates import DAY, Authority, Issued
+from tests.support.certificates import DAY, Authority, Issued, require
 from tests.support.sessions import StartSession
 
 
@@ -202,6 +203,45 @@ async def test_a_secret_that_is_no_usable_certificate_fails_the_attempt_without_
     assert f"target.tls.client_certificate could not be used: {why}" in ended["errors"][0]
     assert not [part for part in ("PRIVATE", *parts_of(other)) if part in json.dumps(ended)]
     assert server.callers == []
+
+
+async def test_what_a_server_says_of_the_certificate_is_reported(
+    store: Store,
+    working: SecretValues,
+    commands: SecretCommands,
+    authority: Authority,
+    clients: Authority,
+    tmp_path: Path,
+) -> None:
+    """OpenSSL's own server sends an alert; others, such as the one above, just close the connection."""
+    require("openssl")
+    (tmp_path / "server.pem").write_text(authority.issue().text)
+    (tmp_path / "clients.pem").write_text(clients.certificate)
+    options = ("-accept", "127.0.0.1:0", "-cert", "server.pem", "-CAfile", "clients.pem", "-Verify", "2")
+    process = await asyncio.create_subprocess_exec(
+        *("openssl", "s_server", *options, "-verify_return_error", "-www"),
+        cwd=tmp_path,
+        stdin=asyncio.subprocess.DEVNULL,
+        stdout=asyncio.subprocess.PIPE,
+        stderr=asyncio.subprocess.DEVNULL,
+    )
+    try:
+        assert process.stdout is not None
+        async with asyncio.timeout(60):
+            while not (line := await process.stdout.readline()).startswith(b"ACCEPT"):
+                assert line, "the server ended"
+        url = f"https://127.0.0.1:{line.decode().strip().rpartition(':')[2]}/"
+        await commands.set(1, "client", authority.issue("of another authority").text)
+        target = {
+            **{"type": "http", "url": url, "method": "GET"},
+            "tls": {"client_certificate": {"secret": "client"}, "ca": authority.certificate},
+        }
+        (job,) = await JobOperations(store).registration.add([spec(target=target)])
+        ended = await ran(store, job)
+        assert "did not accept the client certificate of the call: unknown ca." in ended["errors"][0]
+    finally:
+        process.kill()
+        await process.wait()
 
 
 async def test_a_server_of_another_authority_is_not_called(

@@ -1,11 +1,14 @@
-"""Certificates for tests: an authority, and certificates that it signs."""
+"""Certificates for tests: an authority, and certificates that it signs. The programs that use them."""
 
 from __future__ import annotations
 
 import ipaddress
+import os
+import shutil
 from datetime import UTC, datetime, timedelta
 from typing import NamedTuple
 
+import pytest
 from cryptography import x509
 from cryptography.hazmat.primitives import hashes
 from cryptography.hazmat.primitives.asymmetric import ec
@@ -15,11 +18,18 @@ from cryptography.hazmat.primitives.serialization import (
     KeySerializationEncryption,
     NoEncryption,
     PrivateFormat,
+    load_pem_private_key,
 )
 from cryptography.x509.oid import NameOID
 
 HOSTS = (x509.DNSName("localhost"), x509.IPAddress(ipaddress.ip_address("127.0.0.1")))
 DAY = timedelta(days=1)
+
+
+def require(program: str) -> None:
+    if shutil.which(program) is None:
+        text = f"{program} must be installed: apt-get install {program}"
+        pytest.fail(text) if os.environ.get("CI") == "true" else pytest.skip(text)
 
 
 class Issued(NamedTuple):
@@ -36,8 +46,6 @@ class Issued(NamedTuple):
         return x509.load_pem_x509_certificate(self.certificate.encode()).serial_number
 
     def encrypted(self) -> str:
-        from cryptography.hazmat.primitives.serialization import load_pem_private_key
-
         private = load_pem_private_key(self.key.encode(), None)
         assert isinstance(private, ec.EllipticCurvePrivateKey)
         return _text_of(private, BestAvailableEncryption(b"passphrase"))

@@ -15,7 +15,7 @@ from detent.node.tls import server_tls
 from detent.settings.settings import Context, Settings
 from detent.telemetry.exposition import Exposition
 from detent.telemetry.metrics import Metrics
-from tests.support.certificates import DAY, Authority, Issued
+from tests.support.certificates import DAY, Authority, Issued, require
 from tests.tls.tls_server import CertificateFolder, serving
 
 
@@ -49,6 +49,7 @@ def no_authority(folder: CertificateFolder) -> None:
 
 def too_small(folder: CertificateFolder) -> None:
     """A key of a size that OpenSSL no longer accepts."""
+    require("openssl")
     make = ["openssl", "req", "-x509", "-newkey", "rsa:512", "-nodes", "-subj", "/CN=localhost"]
     files = ["-keyout", str(folder.key), "-out", str(folder.cert)]
     subprocess.run([*make, *files], check=True, capture_output=True)

@@ -17,7 +17,7 @@ from detent.node.tls import ServerTls, server_tls
 from detent.settings.settings import Settings
 from detent.telemetry.health import Check
 from detent.telemetry.metrics import Metrics
-from tests.support.certificates import Authority, Issued
+from tests.support.certificates import Authority, Issued, require
 
 
 class CertificateFolder:
@@ -83,6 +83,7 @@ async def _ready() -> dict[str, Check]:
 
 async def run_program(*command: str, sends: bytes = b"") -> tuple[int, str]:
     """Its exit code, and what it printed."""
+    require(command[0])
     process = await asyncio.create_subprocess_exec(
         *command, stdin=asyncio.subprocess.PIPE, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.STDOUT
     )
