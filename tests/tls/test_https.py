@@ -36,7 +36,7 @@ async def test_openssl_agrees_on_tls_1_2_and_1_3_and_on_nothing_older(folder: Ce
             code, printed = await run_program(*connect, version)
             assert code == 0 and "Verify return code: 0 (ok)" in printed, printed
         code, printed = await run_program(*connect, "-tls1_1", "-cipher", "ALL:@SECLEVEL=0")
-        assert code != 0 and "Cipher is (NONE)" in printed, printed
+        assert code != 0 and "alert protocol version" in printed, printed
 
 
 async def test_openssl_cannot_renegotiate(folder: CertificateFolder) -> None:
@@ -79,7 +79,7 @@ async def test_a_client_needs_a_certificate_of_the_authorities(folder: Certifica
         async with session.get(url, ssl=folder.client(others.issue("ada"))) as answer:
             assert answer.status == 200
         code, printed = await run_program("curl", "-sS", "--cacert", str(folder.ca), url)
-        assert code != 0, printed
+        assert code != 0 and "alert certificate required" in printed, printed
         assert set(served.counts) == {"TLS: peer did not return a certificate", "TLS: certificate verify failed"}
         assert len(served.server.connections.connections) == 1
 

@@ -15,6 +15,7 @@ from types import TracebackType
 from typing import NamedTuple
 
 from detent.errors import UsageError
+from detent.node.tls_alerts import AlertingContext
 from detent.runtime.certificates import CertificateFault, CertificatePair, instant, read_pair, server_context
 from detent.runtime.clock import monotonic
 from detent.runtime.service import Loop
@@ -80,7 +81,7 @@ class ServerTls:
         try:
             pair = read_pair(certificate, key)
             pair.check_time(datetime.now(UTC))
-            return pair, server_context(pair, client_ca)
+            return pair, server_context(pair, client_ca, AlertingContext)
         except CertificateFault as fault:
             setting = {"certificate": "tls_cert", "key": "tls_key", "authorities": "tls_client_ca"}[fault.part]
             path = getattr(self._files, setting.removeprefix("tls_"))

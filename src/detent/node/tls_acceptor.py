@@ -13,6 +13,7 @@ import socket
 import ssl
 from collections.abc import Callable
 from contextlib import suppress
+from contextvars import copy_context
 from dataclasses import dataclass
 from functools import partial
 
@@ -20,6 +21,7 @@ from detent.api import problems
 from detent.api.problems import Refusal
 from detent.node.acceptor import LOOKED_AT_BYTES, Acceptor, Connecting
 from detent.node.connections import Connections
+from detent.node.tls_alerts import accepted_socket
 from detent.runtime.clock import monotonic
 
 SHUTDOWN_SECONDS = 5.0
@@ -83,16 +85,16 @@ class TlsAcceptor(Acceptor):
 
     def _connect(self, client: socket.socket, *, heard: bool, brings_probe: bool = False) -> None:
         """Nothing of its request has been heard yet, so it may be that of a probe."""
-        seconds = self._connections.settings.request_header_seconds
-        task = self._loop.create_task(
-            self._loop.connect_accepted_socket(
-                partial(self._make_protocol, heard=False),
-                client,
-                ssl=self._context(),
-                ssl_handshake_timeout=seconds,
-                ssl_shutdown_timeout=SHUTDOWN_SECONDS,
-            )
+        connecting = self._loop.connect_accepted_socket(
+            partial(self._make_protocol, heard=False),
+            client,
+            ssl=self._context(),
+            ssl_handshake_timeout=self._connections.settings.request_header_seconds,
+            ssl_shutdown_timeout=SHUTDOWN_SECONDS,
         )
+        context = copy_context()
+        context.run(accepted_socket.set, client)
+        task = self._loop.create_task(connecting, context=context)
         self._new[client].handshake = task
         self._serving.add(task)
         task.add_done_callback(partial(self._shaken, client))

@@ -98,9 +98,11 @@ def _certificates(text: bytes, part: Part) -> list[x509.Certificate]:
         raise CertificateFault(part, "there is no certificate in PEM form", "give one") from None
 
 
-def server_context(pair: CertificatePair, client_authorities: bytes | None) -> ssl.SSLContext:
+def server_context(
+    pair: CertificatePair, client_authorities: bytes | None, kind: type[ssl.SSLContext] = ssl.SSLContext
+) -> ssl.SSLContext:
     """`client_authorities`: clients need a certificate of one of these."""
-    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context = kind(ssl.PROTOCOL_TLS_SERVER)
     context.minimum_version = ssl.TLSVersion.TLSv1_2
     context.options |= ssl.OP_NO_RENEGOTIATION
     context.set_alpn_protocols(["http/1.1"])
