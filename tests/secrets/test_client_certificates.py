@@ -233,7 +233,9 @@ async def test_what_a_server_says_of_the_certificate_is_reported(
         url = f"https://127.0.0.1:{line.decode().strip().rpartition(':')[2]}/"
         await commands.set(1, "client", authority.issue("of another authority").text)
         target = {
-            **{"type": "http", "url": url, "method": "GET"},
+            "type": "http",
+            "url": url,
+            "method": "GET",
             "tls": {"client_certificate": {"secret": "client"}, "ca": authority.certificate},
         }
         (job,) = await JobOperations(store).registration.add([spec(target=target)])
