@@ -34,7 +34,8 @@ PURPOSES = {
     "tls_cert": "The certificate to serve [HTTPS](../howto/tls.md) with; none: plain HTTP.",
     "tls_key": "The private key of `tls_cert`.",
     "tls_client_ca": "Clients need a certificate of these authorities.",
-    "require_keys": "No request without a key, also [from this machine](../howto/keys-and-tenants.md#who-needs-a-key).",
+    "require_keys": "No request is answered without a key, not even one "
+    "[from this machine](../howto/keys-and-tenants.md#who-needs-a-key).",
     "metrics_port": "A separate port for `/metrics`, `/livez` and `/readyz`; 0 takes a free one.",
     "migrate": "Apply pending migrations of your own database at start.",
     "app": "The Python jobs to register and run.",
@@ -43,8 +44,8 @@ PURPOSES = {
     "allow_shell": "The tenants whose [shell jobs](../howto/shell-jobs.md) this worker runs; requires API keys.",
     "shell_user": "The system user that commands run as, instead of the user of the worker; needs root.",
     "concurrency": "How many runs a worker executes at once.",
-    "tenant_headroom": "The part of a worker's slots that no tenant takes beyond its fair share: see"
-    " [shares](../howto/queues-and-limits.md#tenant-shares). 0 turns it off.",
+    "tenant_headroom": "The fraction of a worker's slots kept for tenants below their fair share: see"
+    " [shares](../howto/queues-and-limits.md#tenant-shares). 0 keeps none.",
     "queues": "The queues that a worker serves.",
     "drain_seconds": "How long executing runs may continue after SIGTERM.",
     "lease_ttl_seconds": "How long a node may be silent before the others evict it.",
@@ -73,7 +74,7 @@ PURPOSES = {
     "ca_file": "The command line trusts only servers with a certificate of these authorities; none: the system's.",
     "client_cert": "The certificate that the command line shows to a server that [asks for one](../howto/tls.md).",
     "client_key": "The private key of `client_cert`; none: it is in the same file.",
-    "log_format": "`auto`: readable on a terminal, JSON elsewhere.",
+    "log_format": "The format of log lines; `auto`: readable on a terminal, JSON elsewhere.",
     "log_level": "The lowest level that is logged.",
     "failpoints": "For the test suite: where the process crashes. Refused with `production`.",
     "production": "Refuse settings that are for tests only.",
@@ -118,9 +119,11 @@ TARGET_ADVICE = {
     (
         "http",
         "headers",
-    ): "Additional headers, each text or a [secret](../howto/secrets.md). The command line shows only their names.",
+    ): "Additional headers, each text or a [secret](../howto/secrets.md). `detent job get` shows only their names, "
+    "because values are often secret.",
     ("http", "tls"): "Certificates for an `https://` address: see [mutual TLS](../howto/tls.md).",
-    ("python", "function"): "A function of the workers' app: `module:name`, or the name it is registered under.",
+    ("python", "function"): "A function of the app that workers load (`--app`): `module:name`, or the name it is "
+    "registered under.",
     ("python", "isolate"): "`process` runs it in a separate process: see [isolation](../howto/isolation.md).",
     ("shell", "command"): "A string for `/bin/sh -c`, or a list of words that is run directly.",
     ("shell", "env"): "Additional environment variables of the command, each text or a [secret](../howto/secrets.md).",
@@ -220,7 +223,7 @@ def kind_text(field: dict[str, Any]) -> str:
         case "boolean":
             return "`true`, `false`"
         case "array":
-            return f"list of up to {field['maxItems']}" if "maxItems" in field else "list"
+            return f"list of up to {field['maxItems']} items" if "maxItems" in field else "list"
         case "object":
             return "object"
         case _:
