@@ -7,6 +7,7 @@ import re
 import signal
 import ssl
 from pathlib import Path
+from typing import Any
 from urllib.parse import urlsplit
 
 import aiohttp
@@ -35,7 +36,7 @@ def put(folder: Path, issued: Issued) -> None:
     (folder / "server.key").write_text(issued.key)
 
 
-def reached(cluster: Nodes) -> dict[str, str]:
+def reached(cluster: Nodes) -> dict[str, Any]:
     return {name: value for name, value in cluster.variables.items() if "DATABASE" in name}
 
 
@@ -52,7 +53,7 @@ async def test_a_node_serves_https_and_reads_a_new_certificate_on_sighup(
 ) -> None:
     node = await cluster.start("api", python=PRESENT, **files)
     assert node.url.startswith("https://")
-    trust = {"DETENT_API_URL": node.url, "DETENT_CA_FILE": str(folder / "ca.pem")}
+    trust: dict[str, Any] = {"DETENT_API_URL": node.url, "DETENT_CA_FILE": str(folder / "ca.pem")}
     code, printed = await cluster.run("job", "list", **trust)
     assert code == 0, printed
     code, printed = await cluster.run("job", "list", DETENT_API_URL=node.url)
@@ -96,7 +97,7 @@ async def test_a_client_without_a_certificate_is_refused(
     cluster: Nodes, folder: Path, authority: Authority, files: dict[str, str]
 ) -> None:
     node = await cluster.start("api", "--tls-client-ca", str(folder / "ca.pem"), python=PRESENT, **files)
-    trust = {"DETENT_API_URL": node.url, "DETENT_CA_FILE": str(folder / "ca.pem")}
+    trust: dict[str, Any] = {"DETENT_API_URL": node.url, "DETENT_CA_FILE": str(folder / "ca.pem")}
     code, printed = await cluster.run("job", "list", **trust)
     assert code == 7 and "client certificate" in printed, printed
     mine = authority.issue("ada")
