@@ -15,7 +15,7 @@ from detent.dashboard.changes import Form, text_of
 from detent.domain.job import JobSpec, kind_of
 from detent.domain.job_fields import JobField, fields_of
 from detent.domain.schedule.interval import parse_every
-from detent.domain.secret_ref import read_header
+from detent.domain.secret_ref import SecretRef, read_header
 from detent.errors import UsageError
 
 _EVERY = re.compile(r"(?:@?every\s+)?(.+)", re.IGNORECASE)
@@ -85,7 +85,9 @@ def _target(form: Form) -> dict[str, Any]:
                 "isolate": text_of(form, "isolate") or "thread",
             }
         case "shell":
-            return {"type": "shell", "command": text_of(form, "command")}
+            shell: dict[str, Any] = {"type": "shell", "command": _command(text_of(form, "command"))}
+            env = _variables(text_of(form, "env"))
+            return {**shell, "env": env} if env else shell
         case _:
             target: dict[str, Any] = {"type": "http", "url": text_of(form, "url")}
             target["method"] = text_of(form, "method") or "POST"
@@ -109,6 +111,32 @@ def _tls(text: str) -> Any:
     except (msgspec.DecodeError, UnicodeEncodeError, RecursionError) as error:
         example = '{"client_certificate": {"secret": "NAME"}}'
         raise UsageError(f"TLS is not JSON ({error}): for example {example}.", "/target/tls") from error
+
+
+def _command(text: str) -> str | list[str]:
+    """A command line; or the words of one as JSON, as the form shows a command that needs no shell."""
+    try:
+        return msgspec.json.decode(text, type=list[str]) if text.startswith("[") else text
+    except (msgspec.DecodeError, UnicodeEncodeError):
+        return text
+
+
+def _variables(text: str) -> dict[str, Any]:
+    variables: dict[str, Any] = {}
+    for line in filter(None, map(str.strip, text.splitlines())):
+        name, sign, value = line.partition("=")
+        if not sign:
+            raise UsageError(f"The variable {line!r} has no equals sign: write one NAME=value per line.", "/target")
+        variables[name.strip()] = _variable_from(value.strip())
+    return variables
+
+
+def _variable_from(text: str) -> Any:
+    """Text, a reference as JSON, or text as JSON, which may have line breaks and spaces at its ends."""
+    try:
+        return msgspec.json.decode(text, type=str) if text.startswith('"') else msgspec.to_builtins(read_header(text))
+    except (msgspec.DecodeError, UnicodeEncodeError):
+        return text
 
 
 def _payload(form: Form) -> Any:
@@ -168,7 +196,8 @@ def values_of(job: Job | None, query: Mapping[str, str]) -> dict[str, Any]:
         empty = {name: _shown(_default(name)) for name in FIELDS}
         start = {"kind": "cron", "cron": "0 9 * * MON-FRI", "rrule": "", "every": "15m", "at": ""}
         rest = {"name": "", "timezone": "UTC", "payload": "", "tags": "", "target": "http", "url": "", "method": "POST"}
-        known = {**empty, **start, **rest, "headers": "", "tls": "", "function": "", "isolate": "thread", "command": ""}
+        target = {"headers": "", "tls": "", "function": "", "isolate": "thread", "command": "", "env": ""}
+        known = {**empty, **start, **rest, **target}
         return {**known, **{name: value for name, value in query.items() if name in known}}
     values = {name: _shown(getattr(job, name)) for name in FIELDS}
     payload = "" if job.payload is None else json.dumps(job.payload, indent=2, ensure_ascii=False)
@@ -228,5 +257,13 @@ def _target_values(job: Job) -> dict[str, str]:
         "tls": "" if tls is UNSET else msgspec.json.encode(tls).decode(),
         "function": getattr(target, "function", ""),
         "isolate": getattr(target, "isolate", "thread"),
-        "command": command if isinstance(command, str) else json.dumps(command),
+        "command": command if isinstance(command, str) else json.dumps(command, ensure_ascii=False),
+        "env": "\n".join(f"{name}={_variable_text(value)}" for name, value in getattr(target, "env", {}).items()),
     }
+
+
+def _variable_text(value: str | SecretRef) -> str:
+    """One line that `_variable_from` reads back."""
+    if isinstance(value, SecretRef):
+        return str(value)
+    return value if _variable_from(value.strip()) == value and value.isprintable() else json.dumps(value)
