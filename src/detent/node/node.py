@@ -111,6 +111,7 @@ class Node:
         self._draining = False
         self._capacity = Capacity()
         self._shell = ShellAccess()
+        self._tls: ServerTls | None = None
         self._secrets: SecretValues | None = None
         self._metrics = Metrics()
         self._metrics.gauges = lambda: self._session.gauges() if self._session is not None else None
