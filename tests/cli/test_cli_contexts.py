@@ -120,3 +120,18 @@ def test_every_setting_is_shown_and_no_secret_is(alone: CommandLine) -> None:
     assert "hunter" not in json.dumps(document)
     seen = alone.on_terminal("config", "show", "--origin")
     assert "the embedded PostgreSQL in data_dir" in seen.out and "FROM" in seen.out
+
+
+def test_a_context_names_the_files_for_tls(alone: CommandLine) -> None:
+    for name in ("ca.pem", "me.pem", "me.key"):
+        (alone.folder / name).write_text("")
+    files = ("--ca-file", "ca.pem", "--client-cert", "me.pem", "--client-key", "me.key")
+    done = alone("context", "add", "here", "--url", "https://one.example", *files)
+    assert done.code == 0 and "does not exist" not in done.err
+    shown = origins(alone)
+    assert shown["ca_file"] == [str(alone.folder / "ca.pem"), "context here"]
+    assert shown["client_key"] == [str(alone.folder / "me.key"), "context here"]
+    elsewhere = origins(alone, "--api-url", "https://two.example")
+    assert elsewhere["ca_file"] == ["", "default"]
+    given = origins(alone, "--ca-file", "other.pem")
+    assert given["ca_file"] == [str(alone.folder / "other.pem"), "--ca-file"]

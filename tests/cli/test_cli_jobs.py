@@ -136,6 +136,24 @@ def test_a_list_is_filtered_and_paged_by_the_server(inside: Run, server: Contrac
     assert len(inside("job", "list", "--cursor", cursor).rows) == 3
 
 
+def test_the_certificates_of_a_target_are_a_secret_and_a_file(detent: CommandLine, server: ContractServer) -> None:
+    (detent.folder / "ca.pem").write_text("-----BEGIN CERTIFICATE-----\n")
+    flags = ("--url", "https://h/", "--tls-client-certificate", "ledger", "--tls-ca", "ca.pem")
+    assert detent("job", "create", "hello", "--every", "1h", *flags).code == 0
+    assert sent(server)["target"] == {
+        "type": "http",
+        "url": "https://h/",
+        "tls": {"client_certificate": {"secret": "ledger"}, "ca": "-----BEGIN CERTIFICATE-----\n"},
+    }
+    missing = detent("job", "create", "hello", "--every", "1h", "--url", "https://h/", "--tls-ca", "no.pem")
+    assert (missing.code, missing.err) == (
+        2,
+        "error: --tls-ca names no.pem, which cannot be read (No such file or directory).\n",
+    )
+    alone = detent("job", "create", "hello", "--every", "1h", "--shell", "true", "--tls-client-certificate", "ledger")
+    assert alone.code == 2 and "without --url" in alone.err
+
+
 def test_a_job_is_shown_without_the_values_of_its_headers(inside: Run, server: ContractServer) -> None:
     target = {"type": "http", "url": "http://h/", "method": "GET", "headers": {"Authorization": "Bearer hidden"}}
     server.add_job("hello", target=target)

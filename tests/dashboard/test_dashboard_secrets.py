@@ -62,6 +62,22 @@ async def test_the_form_keeps_the_references_of_headers(pages: Pages, stored: No
     assert job.signing is not None  # which the form does not show
 
 
+async def test_the_form_keeps_the_certificates_of_a_target(pages: Pages, stored: None) -> None:
+    target = {"type": "http", "url": "https://example.com/", "tls": {"client_certificate": REFERENCE}}
+    document = {"name": "job", "schedule": "every 1d", "target": target}
+    await JobOperations(pages.store).registration.add([read_document(document)])
+    page = await pages.get("/jobs/job/edit")
+    assert '{"client_certificate":{"secret":"payments"}}' in html.unescape(page.text)
+    form = {"kind": "every", "every": "2d", "target": "http", "url": "https://example.com/"}
+    changed = await pages.post("/jobs/job/edit", page.csrf, **form, tls=json.dumps(target["tls"]))
+    assert changed.status == 204, changed.text
+    job = await pages.store.jobs.find("job", tenant=1)
+    assert job is not None
+    assert str(job.target.tls.client_certificate) == json.dumps(REFERENCE)
+    refused = await pages.post("/jobs/job/edit", page.csrf, **form, tls="no JSON")
+    assert "TLS is not JSON" in html.unescape(refused.text)
+
+
 VARIABLES = {
     "TOKEN": REFERENCE,
     "PLAIN": "a=b # c",

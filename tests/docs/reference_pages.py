@@ -31,6 +31,9 @@ PURPOSES = {
     "data_dir": "The folder of the embedded PostgreSQL.",
     "host": "The address the API listens on. On any address but loopback it starts only if there is an API key.",
     "port": "The port of the API; 0 takes a free one. If no port was set and 8787 is in use, the next free one.",
+    "tls_cert": "The certificate to serve [HTTPS](../howto/tls.md) with; none: plain HTTP.",
+    "tls_key": "The private key of `tls_cert`.",
+    "tls_client_ca": "Clients need a certificate of these authorities.",
     "require_keys": "No request is answered without a key, not even one "
     "[from this machine](../howto/keys-and-tenants.md#who-needs-a-key).",
     "metrics_port": "A separate port for `/metrics`, `/livez` and `/readyz`; 0 takes a free one.",
@@ -68,6 +71,9 @@ PURPOSES = {
     "trace_ratio": "The share of runs that is traced.",
     "api_url": "The server that the command line calls.",
     "api_key": "The key that the command line sends.",
+    "ca_file": "The command line trusts only servers with a certificate of these authorities; none: the system's.",
+    "client_cert": "The certificate that the command line shows to a server that [asks for one](../howto/tls.md).",
+    "client_key": "The private key of `client_cert`; none: it is in the same file.",
     "log_format": "The format of log lines; `auto`: readable on a terminal, JSON elsewhere.",
     "log_level": "The lowest level that is logged.",
     "failpoints": "For the test suite: where the process crashes. Refused with `production`.",
@@ -115,6 +121,7 @@ TARGET_ADVICE = {
         "headers",
     ): "Additional headers, each text or a [secret](../howto/secrets.md). `detent job get` shows only their names, "
     "because values are often secret.",
+    ("http", "tls"): "Certificates for an `https://` address: see [mutual TLS](../howto/tls.md).",
     ("python", "function"): "A function of the app that workers load (`--app`): `module:name`, or the name it is "
     "registered under.",
     ("python", "isolate"): "`process` runs it in a separate process: see [isolation](../howto/isolation.md).",
@@ -186,7 +193,7 @@ def metrics_table() -> str:
 
 
 def json_default(field: dict[str, Any]) -> str:
-    value = field["default"]
+    value = field.get("default")
     if value is None:
         return "none"
     if value in ([], {}):
@@ -204,7 +211,8 @@ def kind_text(field: dict[str, Any]) -> str:
     if "const" in field:
         return f"`{field['const']}`"
     if "$ref" in field:
-        return f"{field['$ref'].removesuffix('Target').lower()} target"
+        name = field["$ref"].rpartition("/")[2]
+        return f"{name.removesuffix('Target').lower()} target" if name.endswith("Target") else "object"
     match field.get("type"):
         case "integer" | "number" as kind:
             return f"{'whole number' if kind == 'integer' else 'number'}{bounds_text(field)}"

@@ -60,6 +60,14 @@ def test_each_line_of_a_private_key_is_masked() -> None:
     assert line not in Mask([key]).text(f"cannot parse {line!r}")
 
 
+def test_the_lines_of_a_certificate_are_public_and_those_of_its_key_are_not() -> None:
+    public, private = "MIIBszCCAVmgAwIBAgIUVgxqBd2m", "MIGHAgEAMBMGByqGSM49AgEGCCqG"
+    certificate = f"-----BEGIN CERTIFICATE-----\n{public}\n-----END CERTIFICATE-----\n"
+    key = f"-----BEGIN PRIVATE KEY-----\n{private}\n-----END PRIVATE KEY-----\n"
+    for value in (certificate + key, key + certificate):
+        assert Mask([value]).text(f"{public} {private}") == f"{public} {MASKED}"
+
+
 def test_text_that_was_cut_inside_a_value_loses_the_part() -> None:
     mask = Mask(["0123456789abcdef"])
     assert mask.cut_text("the key is 0123456789") == f"the key is {MASKED}"

@@ -20,7 +20,7 @@ END_SECONDS = 45.0
 # The interpreter of an environment with this version, and of one with the version before, where that is to be tried.
 PRESENT = Path(sys.executable)
 PREVIOUS = Path(os.environ.get("DETENT_TEST_PREVIOUS", PRESENT))
-READY = re.compile(r"^(?:listening on (http://\S+)|[a-z]+ ready)$", re.MULTILINE)
+READY = re.compile(r"^(?:listening on (https?://\S+)|[a-z]+ ready)$", re.MULTILINE)
 
 
 def environment(home: Path, **variables: str) -> dict[str, str]:

@@ -5,8 +5,9 @@
     [contexts.production]
     url = "https://detent.example.org"
     key_file = "/home/ada/.config/detent/production.key"
+    ca_file = "/home/ada/.config/detent/production-ca.pem"
 
-The keys themselves are not in it: a context names the file of its key.
+The keys themselves are not in it: a context names the file of its key, and the files for TLS.
 """
 
 from __future__ import annotations
@@ -23,6 +24,7 @@ from detent.settings.settings import Context
 from detent.settings.toml import parse_toml
 
 FILE = "contexts.toml"
+FILES = ("key_file", "ca_file", "client_cert", "client_key")
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,62}")
 
@@ -72,10 +74,10 @@ def _contexts(document: dict[str, Any], path: Path) -> Contexts:
 
 
 def _context(name: str, entry: Any, path: Path) -> Context:
-    if not isinstance(entry, dict) or not isinstance(entry.get("url"), str) or set(entry) - {"url", "key_file"}:
-        raise UsageError(f"The context {name} in {path} may have a url and a key_file, both text: fix it there.")
-    key_file = entry.get("key_file")
-    return Context(name, entry["url"], path.parent / Path(str(key_file)).expanduser() if key_file else None)
+    if not isinstance(entry, dict) or not isinstance(entry.get("url"), str) or set(entry) - {"url", *FILES}:
+        raise UsageError(f"The context {name} in {path} may have a url, {', '.join(FILES)}, all text: fix it there.")
+    files = {key: path.parent / Path(str(entry[key])).expanduser() for key in FILES if entry.get(key)}
+    return Context(name, entry["url"], **{"key_file": None, **files})
 
 
 def check_name(name: str) -> str:
@@ -90,8 +92,8 @@ def write_contexts(contexts: Contexts) -> None:
     lines = [f"current = {_quoted(contexts.current)}\n"] if contexts.current else []
     for name, context in sorted(contexts.by_name.items()):
         lines.append(f"\n[contexts.{_quoted(name)}]\nurl = {_quoted(context.url)}\n")
-        if context.key_file is not None:
-            lines.append(f"key_file = {_quoted(str(context.key_file))}\n")
+        files = {key: getattr(context, key) for key in FILES}
+        lines += [f"{key} = {_quoted(str(file))}\n" for key, file in files.items() if file is not None]
     fresh = path.with_suffix(".new")
     try:
         path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)

@@ -9,7 +9,7 @@ import click
 
 from detent.cli import output
 from detent.cli.base import command, group, option
-from detent.cli.context_file import Contexts, check_name, contexts_path, read_contexts, write_contexts
+from detent.cli.context_file import FILES, Contexts, check_name, contexts_path, read_contexts, write_contexts
 from detent.cli.invocation import CONTEXT, format_options, invocation, server_options
 from detent.cli.output import Column
 from detent.cli.text import clean
@@ -45,7 +45,7 @@ def list_contexts() -> None:
         {
             "name": name,
             "url": one.url,
-            "key_file": one.key_file and str(one.key_file),
+            **{key: (file := getattr(one, key)) and str(file) for key in FILES},
             "current": name == contexts.current,
         }
         for name, one in sorted(contexts.by_name.items())
@@ -62,9 +62,12 @@ def list_contexts() -> None:
 @click.argument("name")
 @option("--url", required=True, metavar="URL", help="Address of the server.")
 @option("--key-file", metavar="FILE", help="File with the API key; it is read when the key is needed.")
+@option("--ca-file", metavar="FILE", help="Trust only servers with a certificate of these authorities.")
+@option("--client-cert", metavar="FILE", help="Certificate for a server that asks for one.")
+@option("--client-key", metavar="FILE", help="Private key of --client-cert. [in the same file]")
 @option("--use", is_flag=True, help="Make it the current context.")
 @option("--replace", is_flag=True, help="Replace an existing context of this name.")
-def add(name: str, url: str, key_file: str | None, use: bool, replace: bool) -> None:
+def add(name: str, url: str, use: bool, replace: bool, **files: str | None) -> None:
     """Add a context: a name for a server."""
     contexts = read_contexts()
     if check_name(name) in contexts.by_name and not replace:
@@ -72,12 +75,14 @@ def add(name: str, url: str, key_file: str | None, use: bool, replace: bool) -> 
     from detent.client.transport import ApiAddress
 
     ApiAddress(url, None)  # refuses what is not an address
-    path = None if key_file is None else Path(key_file).expanduser().absolute()
+    paths = {key: None if file is None else Path(file).expanduser().absolute() for key, file in files.items()}
     current = name if use or not contexts.by_name else contexts.current
-    write_contexts(Contexts(current, {**contexts.by_name, name: Context(name, url, path)}))
+    write_contexts(Contexts(current, {**contexts.by_name, name: Context(name, url, **paths)}))
     output.say(f"Added context {name}{', which is now the current one' if current == name else ''}.")
-    if path is not None and not path.exists():
-        output.say(f"warning: {path} does not exist yet: write the key into it.")
+    for key, path in paths.items():
+        if path is not None and not path.exists():
+            what = "the key" if key == "key_file" else "the certificate or its key"
+            output.say(f"warning: {path} does not exist yet: write {what} into it.")
 
 
 @command(context, "use", examples=("detent context use production", "detent context use --none"))

@@ -84,6 +84,12 @@ def _option(field: JobField) -> Callable[[F], F]:
     return option(*names, metavar=_metavar(field), multiple=field.kind == "names", help=_help(field), panel=panel)
 
 
+HTTP_FLAGS = {
+    "method": "--method",
+    "headers": "--header",
+    "client_certificate": "--tls-client-certificate",
+    "target_ca": "--tls-ca",
+}
 SIMPLE_FIELDS = tuple(field for field in JOB_FIELDS if field.name not in COMPOSED)
 
 OPTIONS: tuple[Callable[[Any], Any], ...] = (
@@ -101,6 +107,20 @@ OPTIONS: tuple[Callable[[Any], Any], ...] = (
         metavar="NAME:VALUE",
         multiple=True,
         help='With --url; may be repeated. The value may be a secret: {"secret": "NAME"}.',
+        panel="Target",
+    ),
+    option(
+        "--tls-client-certificate",
+        "client_certificate",
+        metavar="SECRET",
+        help="With --url: the secret with the certificate and private key to show, in PEM form.",
+        panel="Target",
+    ),
+    option(
+        "--tls-ca",
+        "target_ca",
+        metavar="FILE",
+        help="With --url: trust only servers with a certificate of these authorities.",
         panel="Target",
     ),
     option(
@@ -165,7 +185,7 @@ def _require_target(target: str | None, flags: Mapping[str, Any]) -> None:
         raise UsageError("--isolate is given without --python: it applies to Python functions only.")
     if target == "url":
         return
-    for key, flag in (("method", "--method"), ("headers", "--header")):
+    for key, flag in HTTP_FLAGS.items():
         if flags[key]:
             raise UsageError(f"{flag} is given without --url: it applies to HTTP targets only.")
 
@@ -181,7 +201,12 @@ def _target(kind: str, flags: Mapping[str, Any]) -> dict[str, Any]:
         target["method"] = flags["method"].upper()
     if flags["headers"]:
         target["headers"] = _headers(flags["headers"])
-    return target
+    tls: dict[str, Any] = {}
+    if flags["client_certificate"]:
+        tls["client_certificate"] = {"secret": flags["client_certificate"]}
+    if flags["target_ca"]:
+        tls["ca"] = _read("--tls-ca", flags["target_ca"])
+    return {**target, "tls": tls} if tls else target
 
 
 def _headers(lines: Sequence[str]) -> dict[str, Any]:

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 
     from detent.client import JsonClient
     from detent.client.operation import JsonPages
+    from detent.client.tls import ClientTls
     from detent.settings.settings import Context, Settings
 
 CONTEXT = "DETENT_CONTEXT"
@@ -33,6 +34,9 @@ class Invocation:
     api_url: str | None = None
     config: str | None = None
     context: str | None = None
+    ca_file: str | None = None
+    client_cert: str | None = None
+    client_key: str | None = None
     format: OutputFormat = "text"
     warned: set[str] = dataclasses.field(default_factory=set)
 
@@ -71,7 +75,9 @@ def _warn_of_passwords(flags: Mapping[str, object]) -> None:
 
 def client_settings(**flags: object) -> Settings:
     """The settings of a command that calls a server, including those of the chosen context."""
-    return load_settings({"api_url": invocation().api_url, **flags}, chosen_context())
+    given = invocation()
+    named = {name: getattr(given, name) for name in ("api_url", "ca_file", "client_cert", "client_key")}
+    return load_settings({**named, **flags}, chosen_context())
 
 
 def chosen_context() -> Context | None:
@@ -87,7 +93,13 @@ def connect(timeout: float | None = None) -> JsonClient:
 
     settings = client_settings()
     check_key_address(settings)
-    return JsonClient(settings.api_url, settings.api_key, timeout=timeout or ANSWER_SECONDS)
+    return JsonClient(settings.api_url, settings.api_key, timeout=timeout or ANSWER_SECONDS, tls=client_tls(settings))
+
+
+def client_tls(settings: Settings) -> ClientTls:
+    from detent.client.tls import ClientTls
+
+    return ClientTls(settings.ca_file, settings.client_cert, settings.client_key)
 
 
 def check_key_address(settings: Settings) -> None:
@@ -117,9 +129,19 @@ def _set_format(chosen: OutputFormat) -> Callable[[click.Context, click.Paramete
 
 
 def server_options(hidden: bool) -> Callable[[F], F]:
-    """--api-url, --context and --config: listed in `detent --help`, accepted by every command that calls the server."""
+    """--api-url, --context, --config and the files for TLS: listed in `detent --help`, accepted by every command that
+    calls the server."""
 
     def add(function: F) -> F:
+        for name, text in reversed(_TLS_OPTIONS):
+            function = option(
+                f"--{name.replace('_', '-')}",
+                metavar="FILE",
+                expose_value=False,
+                hidden=hidden,
+                callback=_remember(name),
+                help=text,
+            )(function)
         named = option(
             "--context",
             metavar="NAME",
@@ -139,6 +161,13 @@ def server_options(hidden: bool) -> Callable[[F], F]:
         return address(named(config_option(hidden)(function)))
 
     return add
+
+
+_TLS_OPTIONS = (
+    ("ca_file", "Trust only servers with a certificate of these authorities. [DETENT_CA_FILE, else the system's]"),
+    ("client_cert", "Certificate for servers that ask for one. [DETENT_CLIENT_CERT]"),
+    ("client_key", "Private key of --client-cert. [DETENT_CLIENT_KEY, else in the same file]"),
+)
 
 
 def config_option(hidden: bool) -> Callable[[F], F]:

@@ -91,6 +91,7 @@ def fields(job: Item, at: datetime) -> Iterator[Field]:
     yield Field("last_status", "", job["last_status"], "")
     yield Field("target", "Target", target_text(job["target"]))
     yield Field("headers", "Headers", ", ".join(job["target"].get("headers") or ()) or None)
+    yield Field("tls", "Certificates", ", ".join(job["target"].get("tls") or ()) or None)
     yield Field("payload", "Payload", job["payload"])
     yield Field("queue", "Queue", job["queue"], f"{job['queue']}, priority {job['priority']}")
     yield Field("priority", "", job["priority"], "")

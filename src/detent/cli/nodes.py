@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from detent.cli.base import F, command, option
 from detent.cli.invocation import config_option, load_settings
+from detent.errors import UsageError
 
 if TYPE_CHECKING:
     from detent.devtools.demo import LiveDemo
@@ -42,6 +43,9 @@ database_options = _options(
 _listening = _options(
     option("--host", metavar="ADDRESS", help="Listen on this address. [127.0.0.1]"),
     option("--port", metavar="PORT", help="Listen on this port; 0 picks a free one. [8787, or the next free port]"),
+    option("--tls-cert", metavar="FILE", help="Serve HTTPS with this certificate, in PEM form. [plain HTTP]"),
+    option("--tls-key", metavar="FILE", help="The private key of --tls-cert, in PEM form."),
+    option("--tls-client-ca", metavar="FILE", help="Refuse clients without a certificate of these authorities."),
     _switch("--require-keys", "Start only if the cluster has a key, and never answer a request without one."),
 )
 
@@ -154,6 +158,8 @@ def api(**flags: object) -> int:
 
 def _start(flags: dict[str, object], roles: tuple[str, ...], demo: bool = False) -> int:
     settings = load_settings(flags)
+    if demo and settings.tls_given:
+        raise UsageError("--demo calls this server without TLS: leave out --tls-cert, --tls-key and --tls-client-ca.")
     from detent.node import node
 
     return node.run(settings, roles=roles, demo=_first_look() if demo else None)

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import AsyncIterator
 from typing import TYPE_CHECKING, Any
 
 from detent.client.base import accepted, typed, url_and_key
 from detent.client.operation import Item, Request, Result, Steps
 from detent.client.operations import Operations
+from detent.client.tls import CLOSED, tls_of, tls_reason
 from detent.client.transport import ANSWER_SECONDS, CONNECT_SECONDS, ApiAddress, ApiAnswer, may_repeat
 from detent.contract.page import Page
 
@@ -18,8 +20,18 @@ if TYPE_CHECKING:
 class AsyncClient(Operations):
     """Any number of concurrent calls, on the connections of one session. Close it, or use `async with`."""
 
-    def __init__(self, url: str | None = None, key: str | None = None, *, timeout: float = ANSWER_SECONDS) -> None:
+    def __init__(
+        self,
+        url: str | None = None,
+        key: str | None = None,
+        *,
+        timeout: float = ANSWER_SECONDS,
+        ca_file: str | os.PathLike[str] | None = None,
+        client_cert: str | os.PathLike[str] | None = None,
+        client_key: str | os.PathLike[str] | None = None,
+    ) -> None:
         self._address = ApiAddress(*url_and_key(url, key))
+        self._tls = tls_of(ca_file, client_cert, client_key).context() if self._address.scheme == "https" else None
         self._timeout = timeout
         self._session: aiohttp.ClientSession | None = None
 
@@ -55,6 +67,8 @@ class AsyncClient(Operations):
             repeatable = may_repeat(request.method, request.headers)
             if isinstance(error, aiohttp.ServerDisconnectedError) and repeatable and not again:
                 return await self._exchange(request, again=True)
+            if self._address.scheme == "https" and (reason := _tls_reason(error)) is not None:
+                raise self._address.no_tls(reason) from error
             raise self._address.unreachable(_reason(error)) from error
 
     async def _ask(self, request: Request[Any], timeout: aiohttp.ClientTimeout) -> ApiAnswer:
@@ -62,7 +76,8 @@ class AsyncClient(Operations):
         from yarl import URL
 
         if self._session is None:
-            self._session = aiohttp.ClientSession(headers=self._address.headers, trust_env=False)
+            connector = aiohttp.TCPConnector(ssl=True if self._tls is None else self._tls)
+            self._session = aiohttp.ClientSession(connector=connector, headers=self._address.headers, trust_env=False)
         target = URL(self._address.url + request.target, encoded=True)
         body = request.content()
         headers = request.headers if body is None else {**request.headers, "Content-Type": "application/json"}
@@ -91,6 +106,18 @@ class AsyncClient(Operations):
                 result: Result = end.value
                 return result
             answer = await (self._send(step) if isinstance(step, Request) else asyncio.sleep(step))
+
+
+def _tls_reason(error: Exception) -> str | None:
+    import aiohttp
+
+    if isinstance(error, aiohttp.ServerDisconnectedError):
+        return CLOSED
+    causes: list[BaseException] = [error]
+    while (cause := causes[-1].__cause__ or causes[-1].__context__) is not None:
+        causes.append(cause)
+    # The deepest one is that of `ssl`; the others repeat it with less detail.
+    return next((reason for cause in reversed(causes) if (reason := tls_reason(cause)) is not None), None)
 
 
 def _reason(error: Exception) -> str:

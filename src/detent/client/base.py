@@ -10,6 +10,7 @@ import msgspec
 
 from detent.client.operation import Request, Result
 from detent.client.operations import Operations
+from detent.client.tls import SYSTEM_TLS, ClientTls
 from detent.client.transport import ANSWER_SECONDS, ApiAddress, ApiAnswer, ApiConnection
 from detent.errors import Unavailable, UsageError
 
@@ -19,8 +20,10 @@ LOCAL = "http://127.0.0.1:8787"
 class BlockingClient(Operations):
     """One connection, kept alive between calls. A client is not thread-safe: use one per thread."""
 
-    def __init__(self, url: str, key: str | None = None, *, timeout: float = ANSWER_SECONDS) -> None:
-        self._connection = ApiConnection(url, key, timeout=timeout)
+    def __init__(
+        self, url: str, key: str | None = None, *, timeout: float = ANSWER_SECONDS, tls: ClientTls = SYSTEM_TLS
+    ) -> None:
+        self._connection = ApiConnection(url, key, timeout=timeout, tls=tls)
 
     @property
     def url(self) -> str:

@@ -5,17 +5,21 @@
         run = client.wait_for_run(client.trigger_job(job.id).id, timeout=60)
 
 Without an address it uses DETENT_API_URL, else the server on this machine. Without a key it sends DETENT_API_KEY, or
-the content of the file that DETENT_API_KEY_FILE names, if one is set.
+the content of the file that DETENT_API_KEY_FILE names, if one is set. With `ca_file` or DETENT_CA_FILE, it trusts only
+servers with a certificate of these authorities; `client_cert` and `client_key` (DETENT_CLIENT_CERT, DETENT_CLIENT_KEY)
+are for servers that ask for a certificate.
 """
 
 from __future__ import annotations
 
+import os
 import threading
 from collections.abc import Iterator
 from typing import Any
 
 from detent.client.base import BlockingClient, typed, url_and_key
 from detent.client.operation import Item, Request, Result, Steps
+from detent.client.tls import tls_of
 from detent.client.transport import ANSWER_SECONDS
 from detent.contract.page import Page
 
@@ -23,8 +27,18 @@ from detent.contract.page import Page
 class Client(BlockingClient):
     """One connection, kept alive between calls. A client is not thread-safe: use one per thread."""
 
-    def __init__(self, url: str | None = None, key: str | None = None, *, timeout: float = ANSWER_SECONDS) -> None:
-        super().__init__(*url_and_key(url, key), timeout=timeout)
+    def __init__(
+        self,
+        url: str | None = None,
+        key: str | None = None,
+        *,
+        timeout: float = ANSWER_SECONDS,
+        ca_file: str | os.PathLike[str] | None = None,
+        client_cert: str | os.PathLike[str] | None = None,
+        client_key: str | os.PathLike[str] | None = None,
+    ) -> None:
+        tls = tls_of(ca_file, client_cert, client_key)
+        super().__init__(*url_and_key(url, key), timeout=timeout, tls=tls)
 
     def _send(self, request: Request[Result]) -> Result:
         return typed(self._connection.address, request, self._answer(request))

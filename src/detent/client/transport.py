@@ -16,6 +16,7 @@ from collections.abc import Mapping
 from typing import Any, NamedTuple
 from urllib.parse import quote, urlencode, urlsplit
 
+from detent.client.tls import SYSTEM_TLS, ClientTls, tls_reason
 from detent.errors import (
     Conflict,
     DetentError,
@@ -85,6 +86,9 @@ class ApiAddress:
             f"No detent server answers at {self.url}{why}: start one with `detent serve`, or set DETENT_API_URL."
         )
 
+    def no_tls(self, reason: str) -> Unavailable:
+        return Unavailable(f"There is no secure connection to the detent server at {self.url}: {reason}.")
+
     def foreign(self, answer: ApiAnswer) -> Unavailable:
         return Unavailable(
             f"What answers at {self.url} is not a detent server (status {answer.status}, {answer.kind}): "
@@ -134,12 +138,19 @@ class ApiAnswer(NamedTuple):
 class ApiConnection:
     """One connection, kept alive between calls. Threads that share it take turns."""
 
-    def __init__(self, url: str, key: str | None = None, *, timeout: float = ANSWER_SECONDS) -> None:
+    def __init__(
+        self, url: str, key: str | None = None, *, timeout: float = ANSWER_SECONDS, tls: ClientTls = SYSTEM_TLS
+    ) -> None:
         self.address = ApiAddress(url, key)
         self.timeout = timeout
-        kind = http.client.HTTPSConnection if self.address.scheme == "https" else http.client.HTTPConnection
-        self._connection = kind(self.address.host, self.address.port)
+        self._connection = self._connection_to(self.address, tls)
         self._turn = threading.Lock()
+
+    @staticmethod
+    def _connection_to(address: ApiAddress, tls: ClientTls) -> http.client.HTTPConnection:
+        if address.scheme == "https":
+            return http.client.HTTPSConnection(address.host, address.port, context=tls.context())
+        return http.client.HTTPConnection(address.host, address.port)
 
     @property
     def url(self) -> str:
@@ -173,6 +184,8 @@ class ApiConnection:
             self._connection.close()
             if kept and may_repeat(method, headers):
                 return self._exchange(method, target, body, patience, headers)
+            if self.address.scheme == "https" and (reason := tls_reason(error)) is not None:
+                raise self.address.no_tls(reason) from error
             raise self.address.unreachable(_reason(error)) from error
         except BaseException:
             self._connection.close()  # an interrupted exchange leaves half an answer in the socket

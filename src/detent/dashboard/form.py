@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 import msgspec
+from msgspec import UNSET
 
 from detent.contract.job import Job
 from detent.dashboard.changes import Form, text_of
@@ -90,8 +91,8 @@ def _target(form: Form) -> dict[str, Any]:
         case _:
             target: dict[str, Any] = {"type": "http", "url": text_of(form, "url")}
             target["method"] = text_of(form, "method") or "POST"
-            headers = _headers(text_of(form, "headers"))
-            return {**target, "headers": headers} if headers else target
+            headers, tls = _headers(text_of(form, "headers")), _tls(text_of(form, "tls"))
+            return {**target, **({"headers": headers} if headers else {}), **({"tls": tls} if tls else {})}
 
 
 def _headers(text: str) -> dict[str, Any]:
@@ -102,6 +103,14 @@ def _headers(text: str) -> dict[str, Any]:
             raise UsageError(f"The header {line!r} has no colon: write one Name: value per line.", "/target")
         headers[name.strip()] = msgspec.to_builtins(read_header(value.strip()))
     return headers
+
+
+def _tls(text: str) -> Any:
+    try:
+        return msgspec.json.decode(text) if text else None
+    except (msgspec.DecodeError, UnicodeEncodeError, RecursionError) as error:
+        example = '{"client_certificate": {"secret": "NAME"}}'
+        raise UsageError(f"TLS is not JSON ({error}): for example {example}.", "/target/tls") from error
 
 
 def _command(text: str) -> str | list[str]:
@@ -187,7 +196,8 @@ def values_of(job: Job | None, query: Mapping[str, str]) -> dict[str, Any]:
         empty = {name: _shown(_default(name)) for name in FIELDS}
         start = {"kind": "cron", "cron": "0 9 * * MON-FRI", "rrule": "", "every": "15m", "at": ""}
         rest = {"name": "", "timezone": "UTC", "payload": "", "tags": "", "target": "http", "url": "", "method": "POST"}
-        known = {**empty, **start, **rest, "headers": "", "function": "", "isolate": "thread", "command": "", "env": ""}
+        target = {"headers": "", "tls": "", "function": "", "isolate": "thread", "command": "", "env": ""}
+        known = {**empty, **start, **rest, **target}
         return {**known, **{name: value for name, value in query.items() if name in known}}
     values = {name: _shown(getattr(job, name)) for name in FIELDS}
     payload = "" if job.payload is None else json.dumps(job.payload, indent=2, ensure_ascii=False)
@@ -238,12 +248,13 @@ def _schedule_values(schedule: str | dict[str, Any]) -> dict[str, str]:
 
 def _target_values(job: Job) -> dict[str, str]:
     target: Any = job.target
-    command = getattr(target, "command", "")
+    command, tls = getattr(target, "command", ""), getattr(target, "tls", UNSET)
     return {
         "target": kind_of(target),
         "url": getattr(target, "url", ""),
         "method": getattr(target, "method", "POST"),
         "headers": "\n".join(f"{name}: {value}" for name, value in getattr(target, "headers", {}).items()),
+        "tls": "" if tls is UNSET else msgspec.json.encode(tls).decode(),
         "function": getattr(target, "function", ""),
         "isolate": getattr(target, "isolate", "thread"),
         "command": command if isinstance(command, str) else json.dumps(command, ensure_ascii=False),

@@ -9,7 +9,7 @@ from datetime import datetime
 from typing import Annotated, Any, Literal, NamedTuple
 from uuid import UUID
 
-from msgspec import Meta, Struct
+from msgspec import UNSET, Meta, Struct, UnsetType
 
 from detent.domain.retry import Backoff
 from detent.domain.secret_ref import SecretRef
@@ -38,10 +38,21 @@ Seconds = Annotated[float, Meta(ge=0, le=31_536_000)]
 PositiveSeconds = Annotated[float, Meta(gt=0, le=31_536_000)]
 
 
+class TargetTls(Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
+    """Certificates in PEM form, for an `https://` address."""
+
+    # A secret with a certificate and its private key. Text is what a worker fills in; a job that has it is refused.
+    client_certificate: str | SecretRef | None = None
+    # The authorities of the server; None: those that the system of the worker trusts.
+    ca: Annotated[str, Meta(max_length=65_536)] | SecretRef | None = None
+
+
 class HttpTarget(Struct, frozen=True, forbid_unknown_fields=True, tag_field="type", tag="http"):
     url: Annotated[str, Meta(min_length=1, max_length=8192)]
     method: Literal["GET", "POST", "PUT", "PATCH", "DELETE", "HEAD"] = "POST"
     headers: dict[str, str | SecretRef] = {}
+    # Not stored while it is not set: versions before it can read all other jobs.
+    tls: TargetTls | UnsetType = UNSET
 
 
 class PythonTarget(Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True, tag_field="type", tag="python"):

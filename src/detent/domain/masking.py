@@ -23,6 +23,7 @@ from detent.domain.webhooks import PREFIX
 SHORTEST_LINE = 16
 LONGEST_KEPT = 1_000
 _SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9-]* +(\S+)")
+_CERTIFICATE = re.compile(r"-----BEGIN CERTIFICATE-----.*?-----END CERTIFICATE-----", re.DOTALL)
 _URL_SAFE = str.maketrans("+/", "-_")
 
 
@@ -33,7 +34,8 @@ def forms_of(value: str) -> tuple[str, ...]:
 
 
 def _parts(value: str) -> Iterator[str]:
-    """The value; without its scheme (`Bearer …`); and each long line of one with several, such as a private key."""
+    """The value; without its scheme (`Bearer …`); and each long line of one with several, such as a private key. The
+    lines of certificates are public, and a chain of them would make masking slow."""
     yield value
     yield value.strip()
     yield value.removeprefix(PREFIX)
@@ -42,7 +44,9 @@ def _parts(value: str) -> Iterator[str]:
         yield scheme[1]
     if "\n" in value.strip():
         yield from (
-            line for line in map(str.strip, value.splitlines()) if len(line) >= SHORTEST_LINE and line[0] != "-"
+            line
+            for line in map(str.strip, _CERTIFICATE.sub("", value).splitlines())
+            if len(line) >= SHORTEST_LINE and line[0] != "-"
         )
 
 

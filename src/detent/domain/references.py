@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any, NamedTuple
 
 import msgspec
 
-from detent.domain.job import HttpTarget, JobSpec, ShellTarget, Target
+from detent.domain.job import HttpTarget, JobSpec, ShellTarget, Target, TargetTls
 from detent.domain.refusal import pointer_to
 from detent.domain.secret_ref import SecretRef, is_reference_name, provider_of
 from detent.errors import UsageError
@@ -50,20 +50,23 @@ def references_of(spec: JobSpec) -> Iterator[Reference]:
 
 
 def _of_target(target: Target) -> Iterator[Reference]:
-    field, values = _values_of(target)
-    for name, value in values.items():
-        if isinstance(value, SecretRef):
-            yield Reference(("target", field, name, "secret"), value.secret)
+    for field, values in _values_of(target).items():
+        for name, value in values.items():
+            if isinstance(value, SecretRef):
+                yield Reference(("target", field, name, "secret"), value.secret)
 
 
-def _values_of(target: Target) -> tuple[str, dict[str, str | SecretRef]]:
+def _values_of(target: Target) -> dict[str, Mapping[str, str | SecretRef | None]]:
+    """What may be a reference, by field of the target."""
     match target:
+        case HttpTarget(headers=headers, tls=TargetTls(client_certificate=certificate, ca=ca)):
+            return {"headers": headers, "tls": {"client_certificate": certificate, "ca": ca}}
         case HttpTarget(headers=headers):
-            return "headers", headers
+            return {"headers": headers}
         case ShellTarget(env=env):
-            return "env", env
+            return {"env": env}
         case _:
-            return "", {}
+            return {}
 
 
 def references_in(value: Any, path: tuple[str | int, ...] = ()) -> Iterator[Reference]:
@@ -114,14 +117,16 @@ def with_values(target: Target, payload: Any, value: Value) -> tuple[Target, Any
 
 
 def _target_with(target: Target, value: Value) -> Target:
-    field, values = _values_of(target)
-    if not any(isinstance(one, SecretRef) for one in values.values()):
-        return target
-    filled = {
-        name: one if isinstance(one, str) or (found := value(one.secret)) is None else found
-        for name, one in values.items()
-    }
-    return msgspec.structs.replace(target, **{field: filled})
+    filled: dict[str, Any] = {}
+    for field, values in _values_of(target).items():
+        if any(isinstance(one, SecretRef) for one in values.values()):
+            new = {name: _filled(one, value) for name, one in values.items()}
+            filled[field] = TargetTls(**new) if field == "tls" else new
+    return msgspec.structs.replace(target, **filled) if filled else target
+
+
+def _filled(one: str | SecretRef | None, value: Value) -> Any:
+    return found if isinstance(one, SecretRef) and (found := value(one.secret)) is not None else one
 
 
 def payload_with(payload: Any, value: Value) -> Any:

@@ -5,13 +5,14 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 
-from detent.domain.job import HttpTarget, PythonTarget, ShellTarget, Target
+from detent.domain.job import HttpTarget, PythonTarget, ShellTarget, Target, TargetTls
 from detent.domain.refusal import pointer_to
 from detent.domain.secret_ref import SecretRef
 from detent.domain.sensitive import MASKED
 from detent.domain.target_url import TargetError, check_url
 
 MAX_HEADER_CHARACTERS = 16_384
+PEM_CERTIFICATE = "-----BEGIN CERTIFICATE-----"
 
 # On every request that a node sends for a job: `run`, `notice` or `ping`. Nodes refuse requests with it, so that no job
 # uses the cluster it runs in. No job can set or remove it, like every header of this prefix.
@@ -46,9 +47,11 @@ def _pointer(*parts: str | int) -> str:
 def check_target(target: Target) -> None:
     """Raise TargetError if no worker can call this target."""
     match target:
-        case HttpTarget(url=url, headers=headers):
+        case HttpTarget(url=url, headers=headers, tls=tls):
             check_url(url)
             check_headers(headers)
+            if isinstance(tls, TargetTls):
+                _check_tls(url, tls)
         case PythonTarget(function=function):
             _check_function(function)
         case ShellTarget():
@@ -91,6 +94,23 @@ def _header_fault(name: str, lowered: str, value: str | SecretRef) -> str | None
     if not _HEADER_VALUE.fullmatch(value):
         return f"The value of the header {name} contains a line break or another control character; remove it."
     return None
+
+
+def _check_tls(url: str, tls: TargetTls) -> None:
+    if not url.lower().startswith("https:"):
+        raise TargetError(_pointer("tls"), "The address does not begin with https://, so it has no TLS; remove tls.")
+    if tls.client_certificate is None and tls.ca is None:
+        raise TargetError(_pointer("tls"), "tls is empty; give client_certificate or ca, or remove it.")
+    if isinstance(tls.client_certificate, str):
+        raise TargetError(
+            _pointer("tls", "client_certificate"),
+            "The client certificate and its key are given as plain text; store them with `detent secret set NAME`, and "
+            'write {"secret": "NAME"}.',
+        )
+    if isinstance(tls.ca, str) and "PRIVATE KEY" in tls.ca:
+        raise TargetError(_pointer("tls", "ca"), "The text contains a private key; give certificates only.")
+    if isinstance(tls.ca, str) and PEM_CERTIFICATE not in tls.ca:
+        raise TargetError(_pointer("tls", "ca"), f"The text has no certificate; give PEM text with {PEM_CERTIFICATE}.")
 
 
 def _check_function(function: str) -> None:

@@ -25,6 +25,8 @@ RETRY_SECONDS = 0.1
 LOOKED_AT_BYTES = 2048
 PROBE_LINES = tuple(b"GET " + path + end for path in PROBES for end in (b" ", b"?"))
 
+Connecting = asyncio.Task[tuple[asyncio.Transport, asyncio.Protocol]]
+
 
 class Acceptor:
     """Has what uvicorn needs of an asyncio.Server."""
@@ -38,7 +40,7 @@ class Acceptor:
         self._connections = connections
         self._silent: deque[socket.socket] = deque()
         self._waiting: deque[socket.socket] = deque()
-        self._serving: set[asyncio.Task[tuple[asyncio.Transport, asyncio.Protocol]]] = set()
+        self._serving: set[Connecting] = set()
         self._closed = False
         self._turn: asyncio.Handle | None = None
         self._retry: asyncio.TimerHandle | None = None
@@ -97,14 +99,18 @@ class Acceptor:
         self._serving.add(task)
         task.add_done_callback(self._served)
 
-    def _served(self, task: asyncio.Task[tuple[asyncio.Transport, asyncio.Protocol]]) -> None:
+    def _served(self, task: Connecting) -> None:
         self._serving.discard(task)
         if task.cancelled():
             return
-        if task.exception() is not None:
-            self._connections.count("failed")  # the client left at the wrong moment
+        failure = task.exception()
+        if failure is not None:
+            self._connections.count(self._name_of(failure))
         elif self._closed:
             task.result()[0].close()  # uvicorn has ended the connections that there were before
+
+    def _name_of(self, failure: BaseException) -> str:
+        return "failed"  # the client left at the wrong moment
 
     def _close_surplus(self) -> None:
         """Close clients if too many wait. Those that have sent something are closed first: they are not probes, which

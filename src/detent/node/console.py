@@ -5,6 +5,7 @@ If stderr is not a terminal, it gets only the log and one line when the process 
 
 from __future__ import annotations
 
+import socket
 import sys
 from pathlib import Path
 from urllib.parse import urlsplit
@@ -80,3 +81,11 @@ def _program() -> str:
 def _listed(roles: tuple[str, ...]) -> str:
     names = ["API" if role == "api" else role for role in roles]
     return names[0] if len(names) == 1 else f"{', '.join(names[:-1])} and {names[-1]}"
+
+
+def reachable(url: str) -> str:
+    """The URL that other machines can use: a server that listens on all addresses is named by its host name."""
+    parts = urlsplit(url)
+    if parts.hostname not in ("0.0.0.0", "::"):  # noqa: S104 - looked for, not listened on
+        return url
+    return f"{parts.scheme}://{socket.gethostname()}:{parts.port}"

@@ -5,17 +5,15 @@ from __future__ import annotations
 import asyncio
 import gc
 import signal
-import socket
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from typing import TYPE_CHECKING, Any, Protocol
-from urllib.parse import urlsplit
 
 from detent.cluster.admission import AdmissionCheck, SuspectedCopy
 from detent.domain.run import Call
 from detent.errors import DetentError, UsageError
 from detent.node.cluster_signals import CachedSignals
-from detent.node.console import Console, say
+from detent.node.console import Console, reachable, say
 from detent.node.database import check_keys, opened_store, prepared_database
 from detent.node.readiness import Readiness
 from detent.node.secrets import secret_values
@@ -42,6 +40,7 @@ from detent.worker.execute import Runner
 from detent.worker.secrets import SecretValues
 
 if TYPE_CHECKING:
+    from detent.node.tls import ServerTls
     from detent.targets.lookup import TenantResolver
 
 log = logger("node")
@@ -112,6 +111,7 @@ class Node:
         self._draining = False
         self._capacity = Capacity()
         self._shell = ShellAccess()
+        self._tls: ServerTls | None = None
         self._secrets: SecretValues | None = None
         self._metrics = Metrics()
         self._metrics.gauges = lambda: self._session.gauges() if self._session is not None else None
@@ -132,6 +132,10 @@ class Node:
         app = self._load_app()  # before anything is started, so that a bad setting fails at once
         self._check_archive()
         self._check_message_addresses()
+        if "api" in self._roles and self._settings.tls_given:
+            from detent.node.tls import server_tls
+
+            self._tls = server_tls(self._settings, self._metrics)
         check_shell_user(self._settings, self._roles)
         async with AsyncExitStack() as stack:
             url = await stack.enter_async_context(prepared_database(self._settings, self._fail))
@@ -185,17 +189,24 @@ class Node:
         from detent.node.server import ApiServer
 
         chosen = self._settings
+        tls = await self._start_tls(stack)
         app = create_app(store, settings=chosen, readiness=self._readiness, metrics=self._metrics)
         # Asked before the first request: on a keyed cluster no probe then waits for the database.
         self._keys_needed = await app.state.api.authenticator.keys_needed()
         add_dashboard(app)
         if self._demo:
             self._demo.add_routes(app)
-        server = ApiServer(app, chosen.host, chosen.port, settings=chosen, seek=chosen.seeks_port)
+        server = ApiServer(app, chosen.host, chosen.port, settings=chosen, seek=chosen.seeks_port, tls=tls)
         await stack.enter_async_context(server)
         if server.note:
             say(server.note)
         return server.url
+
+    async def _start_tls(self, stack: AsyncExitStack) -> ServerTls | None:
+        if self._tls is not None:
+            await stack.enter_async_context(self._tls)
+            asyncio.get_running_loop().add_signal_handler(signal.SIGHUP, self._tls.reload)
+        return self._tls
 
     async def _start_probes(self, stack: AsyncExitStack) -> None:
         """Health and metrics on their own port: for processes without an API, or to expose nothing else."""
@@ -387,11 +398,3 @@ class Node:
         if not self._announced:
             self._announced = True
             self._console.started(listening, self._keys_needed)
-
-
-def reachable(url: str) -> str:
-    """The URL that other machines can use: a server that listens on all addresses is named by its host name."""
-    parts = urlsplit(url)
-    if parts.hostname not in ("0.0.0.0", "::"):  # noqa: S104 - looked for, not listened on
-        return url
-    return f"{parts.scheme}://{socket.gethostname()}:{parts.port}"

@@ -296,7 +296,8 @@ class LimitedProtocol(HttpToolsProtocol):
             self.enter(self._all.reading)
             self.flow.resume_reading()
             try:
-                self.transport.write_eof()
+                if self.transport.can_write_eof():  # not with TLS
+                    self.transport.write_eof()
             except OSError:  # the client has left
                 self.transport.abort()
 

@@ -6,10 +6,10 @@ import asyncio
 import contextlib
 import errno
 import socket
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from functools import partial
 from types import TracebackType
-from typing import cast
+from typing import TYPE_CHECKING, cast
 
 import uvicorn
 from starlette.applications import Starlette
@@ -22,25 +22,39 @@ from detent.runtime.clock import monotonic
 from detent.runtime.service import Loop
 from detent.settings.settings import Settings
 
+if TYPE_CHECKING:
+    from detent.node.tls import ServerTls
+
 STOP_SECONDS = 2
 SOUGHT = 100
 # What the kernel keeps for a client that does not read. Without this, it is up to 4 MB for each.
 UNSENT_BYTES = 131_072
+# Browsers that have seen this use HTTPS only for a year.
+HSTS = ("Strict-Transport-Security", "max-age=31536000")
 
 
 class _Server(uvicorn.Server):
-    def __init__(self, config: uvicorn.Config, connections: Connections) -> None:
+    def __init__(self, config: uvicorn.Config, connections: Connections, tls: ServerTls | None) -> None:
         super().__init__(config)
         self.server_state = self._connections = connections
+        self._tls = tls
         self.ready = asyncio.Event()
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         """Instead of uvicorn's own, whose server would accept one connection per turn of the loop."""
         make_protocol = partial(LimitedProtocol, self.config, self._connections, {})
-        acceptors = [Acceptor(sock, make_protocol, self._connections) for sock in sockets or ()]
+        acceptors = [self._acceptor(sock, make_protocol) for sock in sockets or ()]
         self.servers = cast("list[asyncio.Server]", acceptors)  # they have what uvicorn calls
         self.started = True
         self.ready.set()
+
+    def _acceptor(self, sock: socket.socket, make_protocol: Callable[..., LimitedProtocol]) -> Acceptor:
+        tls = self._tls
+        if tls is None:
+            return Acceptor(sock, make_protocol, self._connections)
+        from detent.node.tls_acceptor import TlsAcceptor
+
+        return TlsAcceptor(sock, make_protocol, self._connections, lambda: tls.context)
 
     @contextlib.contextmanager
     def capture_signals(self) -> Iterator[None]:
@@ -58,13 +72,16 @@ class ApiServer:
         settings: Settings | None = None,
         seek: bool = False,
         flag: str = "--port",
+        tls: ServerTls | None = None,
     ) -> None:
         """`settings` has the limits of clients. `seek`: when the port is in use, take the next free one. `flag` is the
         option that chooses the port."""
+        self._tls = tls
         self._host = host
         self._port = port
         self.app = app
-        self.connections = Connections(settings or Settings())
+        chosen = settings or Settings()
+        self.connections = Connections(chosen)
         config = uvicorn.Config(
             ReleaseBodies(app, self.connections),
             http=LimitedProtocol,
@@ -75,8 +92,10 @@ class ApiServer:
             lifespan="off",
             timeout_graceful_shutdown=STOP_SECONDS,
             ws="none",
+            # Not for this machine alone: it would apply to every other program that listens on localhost.
+            headers=[HSTS] if tls is not None and not chosen.local else None,
         )
-        self._server = _Server(config, self.connections)
+        self._server = _Server(config, self.connections, tls)
         self._sweeps = Loop("connections", self._sweep)
         self._task: asyncio.Task[None] | None = None
         self._seek = seek
@@ -89,7 +108,7 @@ class ApiServer:
         if self._seek and sock.getsockname()[1] != self._port:
             self.note = f"port {self._port} is in use, listening on {sock.getsockname()[1]}"
         host = f"[{self._host}]" if ":" in self._host else self._host
-        self.url = f"http://{host}:{sock.getsockname()[1]}"
+        self.url = f"{'http' if self._tls is None else 'https'}://{host}:{sock.getsockname()[1]}"
         self._task = asyncio.create_task(self._server.serve(sockets=[sock]))
         await self._server.ready.wait()
         self._sweeps.start()

@@ -47,6 +47,12 @@ CONFIG_FILE = "detent.toml"
 PREFIX = "DETENT_"
 FOREIGN_PREFIX = "DETENT_TEST_"
 IN_FILE = "api_url in "
+# What is for the server at `api_url` alone: no key is sent to a server it was not given for.
+OF_SERVER = frozenset({"api_key", "ca_file", "client_cert", "client_key"})
+
+_PEM_CERTIFICATE = "a file with a certificate in PEM form"
+_PEM_AUTHORITIES = "a file with certificates in PEM form"
+_PEM_KEY = "a file with a private key in PEM form"
 
 
 def _optional(raw: object) -> object:
@@ -74,11 +80,14 @@ def _data_dir(environ: Mapping[str, str] = os.environ) -> Path:
 
 
 class Context(NamedTuple):
-    """A server under a name: where it is, and the file that holds the key for it."""
+    """A server under a name: where it is, and the files with the key for it and for TLS with it."""
 
     name: str
     url: str
     key_file: Path | None
+    ca_file: Path | None = None
+    client_cert: Path | None = None
+    client_key: Path | None = None
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -102,6 +111,9 @@ class Settings:
     data_dir: Path = _setting(_data_dir, path, "a folder")  # noqa: RUF009 - a field, not a default
     host: str = _setting("127.0.0.1", text(r"[^\s\x00]+"), "an address or host name to listen on")
     port: int = _setting(8787, whole(0, 65535), "a port number between 0 and 65535")
+    tls_cert: Path | None = _setting(None, path, _PEM_CERTIFICATE)  # noqa: RUF009 - a field
+    tls_key: Path | None = _setting(None, path, _PEM_KEY)  # noqa: RUF009 - a field
+    tls_client_ca: Path | None = _setting(None, path, _PEM_AUTHORITIES)  # noqa: RUF009 - a field
     require_keys: bool = _setting(False, switch, "true or false")
     metrics_port: int | None = _setting(None, whole(0, 65535), "a port number between 0 and 65535")
     migrate: bool = _setting(False, switch, "true or false")
@@ -176,6 +188,9 @@ class Settings:
     trace_ratio: float = _setting(1.0, seconds(0, 1), "a number between 0 and 1")
     api_url: str = _setting("http://127.0.0.1:8787", url("http", "https"), "an address such as http://127.0.0.1:8787")
     api_key: str | None = _setting(None, text(r"[\x21-\x7e]+"), "a key without spaces", secret=True)
+    ca_file: Path | None = _setting(None, path, _PEM_AUTHORITIES)  # noqa: RUF009 - a field
+    client_cert: Path | None = _setting(None, path, _PEM_CERTIFICATE)  # noqa: RUF009 - a field
+    client_key: Path | None = _setting(None, path, _PEM_KEY)  # noqa: RUF009 - a field
     log_format: str = _setting("auto", choice("auto", "json", "pretty"), "auto, json or pretty")
     log_level: str = _setting("info", choice("debug", "info", "warning", "error"), "debug, info, warning or error")
     failpoints: str = _setting("", text(), "a list of failpoints")
@@ -215,6 +230,10 @@ class Settings:
             return False
 
     @property
+    def tls_given(self) -> bool:
+        return any((self.tls_cert, self.tls_key, self.tls_client_ca))
+
+    @property
     def keys_required(self) -> bool:
         """Whether requests need a key even while the cluster has none: a shell job can do what this process can."""
         return self.require_keys or bool(self.allow_shell)
@@ -248,12 +267,11 @@ class Settings:
         folder = Path.cwd() if cwd is None else cwd
         above = [*_from_environment(environ, folder), *_from_flags(flags, folder)]
         below = list(_from_file(flags, folder))
-        # A server and its key go together: no key is sent to a server it was not given for.
         elsewhere = any(name == "api_url" for name, *_ in above)
         if elsewhere and any(name == "api_url" for name, *_ in below):
-            below = [found for found in below if found[0] != "api_key"]
+            below = [found for found in below if found[0] not in OF_SERVER]
         if context is not None and not elsewhere:
-            below = [found for found in below if found[0] != "api_key"] + list(_from_context(context, folder))
+            below = [found for found in below if found[0] not in OF_SERVER] + list(_from_context(context, folder))
         values: dict[str, Any] = {}
         origins = dict.fromkeys(SETTINGS, "default")
         for name, origin, raw, base in (*below, *above):
@@ -284,6 +302,9 @@ def _from_flags(flags: Mapping[str, object], folder: Path) -> Iterable[Found]:
 def _from_context(context: Context, folder: Path) -> Iterable[Found]:
     origin = f"context {context.name}"
     yield "api_url", origin, context.url, folder
+    for name in ("ca_file", "client_cert", "client_key"):
+        if getattr(context, name) is not None:
+            yield name, origin, getattr(context, name), folder
     if context.key_file is not None:
         yield "api_key", f"{context.key_file} of {origin}", _secret_in(f"The {origin}", context.key_file), folder
 

@@ -12,7 +12,7 @@ import ssl
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
 from functools import lru_cache
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import aiohttp
 import msgspec
@@ -21,7 +21,7 @@ from multidict import CIMultiDict
 from yarl import URL
 
 from detent.domain.documents import encode_json
-from detent.domain.job import HttpTarget
+from detent.domain.job import HttpTarget, TargetTls
 from detent.domain.run import Call, Failed, NotBegun, Outcome, Succeeded
 from detent.domain.secret_ref import SecretRef
 from detent.domain.target_access import TargetFault, TargetRules
@@ -34,6 +34,9 @@ from detent.targets.sessions import GuardedSessions
 from detent.targets.text import first_bytes, instant_text, storable, visible
 from detent.telemetry.tracing import traceparent_of
 from detent.version import __version__
+
+if TYPE_CHECKING:
+    from detent.targets.certificates import TargetCertificates
 
 LONGEST_RETRY_AFTER = 86_400.0
 # How long a call waits that needs an allow list which cannot be read, before its run returns to the queue.
@@ -50,6 +53,9 @@ class PreparedRequest(NamedTuple):
     label: str
     headers: CIMultiDict[str]
     traced: bool
+    tls: ssl.SSLContext | bool = True
+    """The certificates of the job; True: it has none of its own."""
+    shows_certificate: bool = False
 
 
 @lru_cache(maxsize=1024)
@@ -100,12 +106,15 @@ class HttpTargetRunner:
     ) -> None:
         self._policies = policies
         self._cap = max_result_bytes
+        self._certificates: TargetCertificates | None = None
         self._sessions = GuardedSessions(
             connections=connections, resolver=resolver, dns_cache_seconds=dns_cache_seconds, trust=trust
         )
 
     async def close(self) -> None:
         await self._sessions.close()
+        if self._certificates is not None:
+            self._certificates.close()
 
     async def __call__(self, call: Call) -> Outcome | NotBegun:
         target = call.target
@@ -114,6 +123,12 @@ class HttpTargetRunner:
             prepared = _prepared(call)
         except TargetError as error:
             return Failed(error.message, retryable=False)
+        if isinstance(target.tls, TargetTls):
+            certificates = await self._context(target.tls)
+            if isinstance(certificates, Failed):
+                return certificates
+            shown = target.tls.client_certificate is not None
+            prepared = prepared._replace(tls=certificates, shows_certificate=shown)
         rules = await self._policies.rules_of(call.tenant)
         outcome = await self._send(call, target.method, prepared, rules)
         if isinstance(outcome, TargetFault):
@@ -121,6 +136,13 @@ class HttpTargetRunner:
             if renewed.key != rules.key:
                 outcome = await self._send(call, target.method, prepared, renewed)
         return await self._refused(call, prepared, outcome) if isinstance(outcome, TargetFault) else outcome
+
+    async def _context(self, tls: TargetTls) -> ssl.SSLContext | Failed:
+        if self._certificates is None:
+            from detent.targets.certificates import TargetCertificates  # few workers need what it loads
+
+            self._certificates = TargetCertificates()
+        return await self._certificates.context(tls)
 
     async def _refused(self, call: Call, prepared: PreparedRequest, fault: TargetFault) -> Failed | NotBegun:
         """A run does not fail because this process could not read a list: it returns to its queue, after a pause, so
@@ -140,11 +162,13 @@ class HttpTargetRunner:
         try:
             with self._sessions.session(call.tenant, rules, prepared.url.raw_host or "") as session:
                 async with session.request(
-                    method, prepared.url, headers=headers, data=body, allow_redirects=False
+                    method, prepared.url, headers=headers, data=body, allow_redirects=False, ssl=prepared.tls
                 ) as response:
                     return await self._outcome(response, prepared.label)
         except (aiohttp.ClientError, OSError) as error:
-            return refusal_of(error) or connection_failure(error, prepared.url, prepared.label)
+            return refusal_of(error) or connection_failure(
+                error, prepared.url, prepared.label, shows_certificate=prepared.shows_certificate
+            )
 
     async def _outcome(self, response: aiohttp.ClientResponse, label: str) -> Outcome:
         data, complete, broken = await _read(response, self._cap)

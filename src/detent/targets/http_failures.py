@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import ssl
 
 import aiohttp
@@ -29,13 +30,29 @@ def refusal_of(error: Exception) -> TargetFault | None:
     return None
 
 
-def connection_failure(error: Exception, url: URL, label: str) -> Failed:
+def connection_failure(error: Exception, url: URL, label: str, *, shows_certificate: bool = False) -> Failed:
+    """`shows_certificate`: the call has a client certificate, which may be why the server closed the connection."""
     if isinstance(error, aiohttp.InvalidURL):
         return Failed(f"{label} was not called: its host cannot be used.", retryable=False)
-    return Failed(_sentence(error, f"{url.host_subcomponent}:{url.port}", label))
+    sentence = _sentence(error, f"{url.host_subcomponent}:{url.port}", label)
+    if shows_certificate and isinstance(error, BrokenConnectionError) and _tls_alert(error) is None:
+        sentence += " It may not accept the client certificate of the job."
+    return Failed(sentence)
+
+
+def _tls_alert(error: Exception) -> str | None:
+    """What a server said before it closed the connection. aiohttp keeps only the text of the error."""
+    found = _ALERT.search(str(error))
+    return found[1].replace("_", " ").lower() if found else None
+
+
+_ALERT = re.compile(r"\[SSL: (?:TLSV?\d*|SSLV\d)_ALERT_(\w+)\]")
 
 
 def _sentence(error: Exception, peer: str, label: str) -> str:
+    alert = _tls_alert(error)
+    if alert is not None and ("certificate" in alert or alert in ("unknown ca", "access denied")):
+        return f"{peer} did not accept the client certificate of the call: {alert}."
     match error:
         case aiohttp.ClientConnectorDNSError():
             return f"The host name of {label} could not be resolved: {_reason(error.os_error)}."

@@ -48,6 +48,7 @@ class Snapshot:
         yield from _runs(self._metrics)
         yield from _expectations(self._metrics)
         yield from _spans(self._metrics)
+        yield from _certificate(self._metrics)
         gauges = self._metrics.gauges()
         yield from _membership(gauges is not None, self._cluster is not None)
         if gauges is not None:
@@ -59,6 +60,7 @@ class Snapshot:
 def every_metric() -> Iterator[Metric]:
     """All metrics with nothing counted yet, for the manual."""
     metrics = Metrics()
+    metrics.certificate_expires_at = 0.0
     metrics.gauges = lambda: NodeGauges(0, 0, 0.0, 0.0, 0.0, 0.0, draining=False, held=False)
     nothing = ClusterSignals(0, 0.0, 0, 0.0, 0, 0, 0, {}, 0, 0, 0, 0, 0, 0.0)
     return Snapshot(metrics, nothing).collect()
@@ -94,6 +96,14 @@ def _counters(metrics: Metrics) -> Iterator[Metric]:
         ("retries", "Attempts that failed and are followed by another.", metrics.retries),
     ):
         yield CounterMetricFamily(f"detent_{name}", text, value)
+
+
+def _certificate(metrics: Metrics) -> Iterator[Metric]:
+    from prometheus_client.core import GaugeMetricFamily
+
+    if metrics.certificate_expires_at is not None:
+        text = "When the certificate of the API expires, in Unix time; only where this process serves HTTPS."
+        yield GaugeMetricFamily("detent_tls_certificate_expiry_timestamp_seconds", text, metrics.certificate_expires_at)
 
 
 def _refusals(metrics: Metrics) -> Iterator[Metric]:

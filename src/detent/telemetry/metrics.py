@@ -97,6 +97,8 @@ class Metrics:
         self.gauges: Callable[[], NodeGauges | None] = lambda: None
         # Set by the node: None while the database does not answer.
         self.cluster: Callable[[], Awaitable[ClusterSignals | None]] = _unknown
+        # Unix time; None: this process serves no HTTPS.
+        self.certificate_expires_at: float | None = None
         self.elections = 0
         self.evictions = 0
         self.memberships_lost = 0

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
 import click
@@ -12,6 +12,7 @@ from detent.cli.base import command, option
 from detent.cli.invocation import (
     check_key_address,
     client_settings,
+    client_tls,
     complete_job,
     format_options,
     invocation,
@@ -19,7 +20,7 @@ from detent.cli.invocation import (
 )
 from detent.cli.nodes import database_options
 from detent.cli.text import clean
-from detent.errors import DetentError, NotFound
+from detent.errors import DetentError, NotFound, UsageError
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -165,12 +166,17 @@ def _embedded(settings: Settings) -> EmbeddedState | None:
 
 def _machine(settings: Settings, state: EmbeddedState | None) -> list[CheckResult]:
     from detent.cli.doctor import cluster, machine
+    from detent.cli.doctor.results import CheckResult
     from detent.client import JsonClient
 
     check_key_address(settings)
-    with JsonClient(settings.api_url, settings.api_key, timeout=5) as client:
-        api, _ = cluster.check_api(settings, client)
+    try:
+        with JsonClient(settings.api_url, settings.api_key, timeout=5, tls=client_tls(settings)) as client:
+            api, _ = cluster.check_api(settings, client)
+    except UsageError as error:  # of the files for TLS
+        api = CheckResult("api", "fail", f"The API was not called. {error.message}", "Correct that file.")
     return [
+        *_certificates(settings),
         machine.check_zone_data(),
         machine.check_disk(settings.data_dir),
         *machine.check_embedded(settings, state),
@@ -179,8 +185,19 @@ def _machine(settings: Settings, state: EmbeddedState | None) -> list[CheckResul
     ]
 
 
+def _certificates(settings: Settings) -> Iterator[CheckResult]:
+    if settings.tls_given or settings.ca_file or settings.client_cert or settings.client_key:
+        from detent.cli.doctor.certificates import check_certificates  # loads slowly
+
+        yield from check_certificates(settings)
+
+
 def _answers_there(settings: Settings) -> bool:
     """Whether a detent server listens at the configured address."""
+    if settings.tls_cert is not None:
+        from detent.cli.doctor.certificates import presents_certificate
+
+        return presents_certificate(settings)
     from detent.client import JsonClient
 
     host = f"[{settings.host}]" if ":" in settings.host else settings.host
