@@ -146,6 +146,25 @@ class JobQuotaReached(QuotaReached):
         )
 
 
+class StorageQuotaReached(QuotaReached):
+    def __init__(self, *, used: int, limit: int, tenant: str) -> None:
+        super().__init__(
+            f"The definitions and results of the tenant {tenant!r} took {used} bytes when they were last measured and "
+            f"may take {limit}, so no job can be registered: delete some, wait until old results expire, or ask an "
+            f"administrator to raise the quota with `detent tenant quota {tenant} --storage BYTES`.",
+            limit=limit,
+            used=used,
+        )
+
+
+class TenantSuspended(NotAuthorised):
+    def __init__(self, name: str) -> None:
+        super().__init__(
+            f"The tenant {name!r} is suspended, so its requests are refused: ask an administrator of the cluster to "
+            f"resume it with `detent tenant resume {name}`."
+        )
+
+
 class RequestInProgress(Conflict):
     def __init__(self, key: str) -> None:
         super().__init__(f"A request with the idempotency key {key!r} is in progress: wait until it has ended.")
