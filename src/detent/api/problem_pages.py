@@ -55,9 +55,9 @@ TEXTS: dict[str, tuple[int, str]] = {
     ),
     "tenant-suspended": (
         403,
-        "An administrator of the cluster has suspended the tenant of this key: none of its ticks fires, and its requests "
-        "are refused until `detent tenant resume NAME`. The key stays valid. Ticks of the suspension are recorded as "
-        "skipped and do not run later.",
+        "An administrator of the cluster has suspended the tenant of this key: none of its ticks fires, and its "
+        "requests are refused until `detent tenant resume NAME`. The key stays valid. Ticks of the suspension are "
+        "recorded as skipped and do not run later.",
     ),
     "cross-origin": (
         403,

@@ -163,7 +163,7 @@ class TenantStore:
 
     # -- how much they store
 
-    async def limited_storage(self) -> list[int]:
+    async def limited_storage(self) -> Sequence[int]:
         """Tenants whose storage is limited."""
         rows = await self._database.fetch(PoolName.REQUEST, sql.tenant.LIST_LIMITED_STORAGE)
         return [row["tenant"] for row in rows]
