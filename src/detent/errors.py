@@ -135,6 +135,26 @@ class TenantExists(Conflict):
         super().__init__(f"A tenant named {name!r} already exists: choose another name.")
 
 
+class DefaultTenantNeeded(Conflict):
+    def __init__(self, what: str) -> None:
+        super().__init__(
+            f"The default tenant manages the cluster and cannot be {what}: pause its jobs, or delete them."
+        )
+
+
+class TenantNotSuspended(Conflict):
+    def __init__(self, name: str) -> None:
+        super().__init__(
+            f"The tenant {name!r} is not suspended: run `detent tenant suspend {name}` first, and delete it when nobody "
+            "misses it."
+        )
+
+
+class TenantBeingDeleted(Conflict):
+    def __init__(self, name: str) -> None:
+        super().__init__(f"The tenant {name!r} is being deleted, which cannot be undone: create another one.")
+
+
 class JobQuotaReached(QuotaReached):
     def __init__(self, asked: int, *, used: int, limit: int, tenant: str) -> None:
         more = "one more" if asked == 1 else f"{asked} more"

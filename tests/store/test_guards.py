@@ -92,7 +92,11 @@ FENCES: dict[str, tuple[str, ...]] = {
     ),
     "partition/release": ("holder = $1", "ORDER BY partition FOR UPDATE"),
     # the end of a tenant: of its jobs alone, and only when no run is left
-    "tenant/end_jobs": ("WHERE tenant = $1::integer", "ORDER BY c.job FOR NO KEY UPDATE", "generation = c.generation + 1"),
+    "tenant/end_jobs": (
+        "WHERE tenant = $1::integer",
+        "ORDER BY c.job FOR NO KEY UPDATE",
+        "generation = c.generation + 1",
+    ),
     "tenant/delete_jobs": ("status = 'deleted'", "NOT EXISTS (SELECT FROM live_runs r WHERE r.job = j.job)"),
     "job/complete": ("ended AND NOT EXISTS (SELECT FROM live_runs r WHERE r.job = c.job)", "SKIP LOCKED"),
     # workers

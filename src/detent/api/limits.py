@@ -8,7 +8,7 @@ A node that gets fewer tokens than it wants asks again after a tenth of a second
 asking meanwhile: a tenant that sends too much costs ten statements per second and node. While the database does not
 answer, each node limits by itself.
 
-A tenant may have a rate of its own, and the requests of a suspended one are refused (`tenant_rules.py`).
+A tenant may have a rate of its own, and the requests of a suspended one are refused (`request_rules.py`).
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from collections.abc import Callable
 from ipaddress import IPv6Address, ip_address
 
 from detent.api.problems import Refusal
-from detent.api.tenant_rules import TenantRules
+from detent.api.request_rules import RequestRules
 from detent.errors import DetentError, TenantSuspended
 from detent.store.request_budgets import RequestBudgetStore
 from detent.telemetry.log import logger
@@ -97,7 +97,7 @@ class TenantLimiter:
         per_second: float,
         now: Callable[[], float] = time.monotonic,
         *,
-        rules: TenantRules | None = None,
+        rules: RequestRules | None = None,
     ) -> None:
         """`per_second` 0 is no limit; it is for tenants to which `rules` gives no rate of their own."""
         self._budgets = budgets

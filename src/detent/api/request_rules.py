@@ -29,7 +29,7 @@ class RuleReader(Protocol):
     async def rules(self) -> dict[int, TenantRule]: ...
 
 
-class TenantRules:
+class RequestRules:
     def __init__(self, tenants: RuleReader, now: Callable[[], float] = time.monotonic) -> None:
         self._tenants = tenants
         self._now = now
