@@ -41,19 +41,21 @@ async def world(store: Store, sql: Any) -> World:
     await secrets.rotate(tenant, f"{MARKER}-secret", f"{MARKER}-newer", timedelta(minutes=1))
     await store.tenants.change(RIVAL, {"max_concurrent": 3, "signing": f"{MARKER}-secret"}, lambda _: ["private"])
     await sql.execute(
-        "INSERT INTO job_revisions (job, revision, definition) SELECT job, 1000, definition FROM jobs WHERE tenant = $1",
+        "INSERT INTO job_revisions (job, revision, definition)"
+        " SELECT job, 1000, definition FROM jobs WHERE tenant = $1",
         tenant,
     )
-    await sql.execute(
+    await sql.fetch(
         """
-        WITH one AS (SELECT job, tenant, partition FROM jobs WHERE tenant = %(t)s ORDER BY job LIMIT 1),
+        WITH one AS (SELECT job, tenant, partition FROM jobs WHERE tenant = $1 ORDER BY job LIMIT 1),
         a AS (INSERT INTO catchups (job, partition, kind, schedule, since, until, next_tick, left_over)
               SELECT job, partition, 'backfill', 1, now(), now(), now(), 1 FROM one),
         b AS (INSERT INTO skips (job, tick) SELECT job, now() FROM one),
         c AS (INSERT INTO segments (job, since, until, schedule, opened, closed)
               SELECT job, now() - interval '1 day', now(), 1, 'created', 'edited' FROM one),
         d AS (INSERT INTO run_payloads (job, scheduled_at, payload) SELECT job, now(), '1' FROM one),
-        e AS (INSERT INTO set_aside (job, kind, tick, generation, why, node) SELECT job, 'tick', now(), 1, 'x', 1 FROM one),
+        e AS (INSERT INTO set_aside (job, kind, tick, generation, why, node)
+              SELECT job, 'tick', now(), 1, 'x', 1 FROM one),
         f AS (INSERT INTO expectations (job, kind, partition, within, notify_after, judged, check_at)
               SELECT job, 'start', partition, '1 minute', 1, now(), 'infinity' FROM one),
         g AS (INSERT INTO incidents (tenant, job, kind, within, tick, misses)
@@ -66,8 +68,8 @@ async def world(store: Store, sql: Any) -> World:
         l AS (INSERT INTO request_budgets SELECT tenant, 1, 1, now() FROM one),
         m AS (INSERT INTO pull_workers (tenant, name) SELECT tenant, 'w' FROM one)
         SELECT FROM one
-        """
-        % {"t": tenant}
+        """,
+        tenant,
     )
     return world
 

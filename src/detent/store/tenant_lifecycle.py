@@ -11,7 +11,7 @@ from collections.abc import Awaitable, Callable, Mapping
 from typing import Any
 
 from detent.domain.audit_event import NewEvent
-from detent.errors import Conflict, TenantNotFound
+from detent.errors import DefaultTenantNeeded, TenantBeingDeleted, TenantNotFound, TenantNotSuspended
 from detent.store import sql
 from detent.store.audit_log import record
 from detent.store.connection import Connection
@@ -32,9 +32,7 @@ class TenantLifecycleStore:
 
         async def change(connection: Connection, row: Row) -> None:
             if row["tenant"] == DEFAULT_TENANT:
-                raise Conflict(
-                    "The default tenant manages the cluster and cannot be suspended: pause its jobs instead."
-                )
+                raise DefaultTenantNeeded("suspended")
             _check_not_deleting(row)
             if row["suspended_at"] is None or row["suspended_reason"] != reason:
                 await connection.fetch(sql.tenant.SUSPEND.text, row["tenant"], by, reason)
@@ -60,12 +58,9 @@ class TenantLifecycleStore:
 
         async def change(connection: Connection, row: Row) -> None:
             if row["tenant"] == DEFAULT_TENANT:
-                raise Conflict("The default tenant manages the cluster and cannot be deleted.")
+                raise DefaultTenantNeeded("deleted")
             if row["suspended_at"] is None:
-                raise Conflict(
-                    f"The tenant {name!r} is not suspended: run `detent tenant suspend {name}` first, and delete it "
-                    "when nobody misses it."
-                )
+                raise TenantNotSuspended(name)
             if row["deleting_at"] is None:
                 (done,) = await connection.fetch(sql.tenant.BEGIN_DELETION.text, row["tenant"], by)
                 await record(connection, _event("tenant.delete", row, {"keys_revoked": done["keys"]}))
@@ -84,7 +79,7 @@ class TenantLifecycleStore:
 
 def _check_not_deleting(row: Row) -> None:
     if row["deleting_at"] is not None:
-        raise Conflict(f"The tenant {row['name']!r} is being deleted, which cannot be undone.")
+        raise TenantBeingDeleted(row["name"])
 
 
 def _event(action: str, row: Row, after: Mapping[str, Any] | None = None) -> NewEvent:
