@@ -136,7 +136,7 @@ async def test_the_rows_of_other_tenants_stay(store: Store, sql: Any, world: Wor
 
 async def test_a_dry_run_counts_what_the_deletion_deletes(store: Store, sql: Any, world: World) -> None:
     tenant = await number(store)
-    counted = await store.tenant_deletions.contents(tenant)
+    counted = await store.tenant_deletions.contents(tenant=tenant)
     found = await rows_of(sql, tenant, await jobs_of(sql, tenant))
     assert {name: rows for name, rows in counted.items() if name not in ("notices", "sessions")} == {
         name: rows for name, rows in found.items() if name in counted
@@ -169,7 +169,7 @@ async def test_another_node_continues_after_every_step_and_the_progress_is_seen(
     monkeypatch.setattr(tenant_deletions, "JOBS_AT_ONCE", 1)
     monkeypatch.setattr(tenant_deletions, "ROWS_AT_ONCE", 1)
     tenant = await number(store)
-    counted = await store.tenant_deletions.contents(tenant)
+    counted = await store.tenant_deletions.contents(tenant=tenant)
     await begin(store)
     seen: list[int] = []
     for node in range(1_000):
@@ -217,7 +217,7 @@ async def test_a_run_that_a_worker_has_is_asked_to_stop_and_the_deletion_waits_f
 async def exported(store: Store, tenant: int) -> list[Any]:
     rows, place = [], ExportPlace()
     for _ in range(10_000):
-        page, following = await store.tenant_exports.page(tenant, place)
+        page, following = await store.tenant_exports.page(place, tenant=tenant)
         rows += page
         if following is None:
             return rows
@@ -239,7 +239,7 @@ async def test_an_export_has_every_row_once_and_neither_values_of_secrets_nor_ke
     found: dict[str, int] = {}
     for row in rows:
         found[row.table] = found.get(row.table, 0) + 1
-    counted = await store.tenant_deletions.contents(tenant)
+    counted = await store.tenant_deletions.contents(tenant=tenant)
     assert found.pop("runs") == counted["run_history"] + counted["live_runs"]
     assert found == {name: counted[name] for name in found}
     assert {"jobs", "job_revisions", "run_payloads", "attempts", "secrets", "limits", "incidents"} <= found.keys()

@@ -65,7 +65,7 @@ async def delete_tenant(api: Api, name: str) -> Tenant:
 @routes.get("/tenants/{name}/contents", scope="admin")
 async def count_tenant(api: Api, name: str) -> TenantContents:
     """Count what a tenant owns, by table: what its deletion would delete."""
-    rows = await api.store.tenant_deletions.contents(await _number(api, name))
+    rows = await api.store.tenant_deletions.contents(tenant=await _number(api, name))
     return TenantContents(name=name, rows=rows, total=sum(rows.values()))
 
 
@@ -74,7 +74,7 @@ async def export_tenant(api: Api, name: str, query: ExportQuery) -> Page[Exporte
     """Export everything that a tenant owns, page by page, without its keys and the values of its secrets."""
     number = await _number(api, name)
     bound = binding(api.tenant, query, name)
-    rows, following = await api.store.tenant_exports.page(number, read_after_export(query.cursor, bound))
+    rows, following = await api.store.tenant_exports.page(read_after_export(query.cursor, bound), tenant=number)
     return Page(rows, None if following is None else after_export(following, bound))
 
 

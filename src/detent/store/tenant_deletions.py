@@ -34,7 +34,7 @@ class TenantDeletionStore:
     def __init__(self, database: Database) -> None:
         self._database = database
 
-    async def contents(self, tenant: int) -> dict[str, int]:
+    async def contents(self, *, tenant: int) -> dict[str, int]:
         """How many rows a tenant owns, by table."""
         found: Counter[str] = Counter()
         job = 0

@@ -61,7 +61,7 @@ class TenantExportStore:
     def __init__(self, database: Database) -> None:
         self._database = database
 
-    async def page(self, tenant: int, place: ExportPlace) -> ExportPage:
+    async def page(self, place: ExportPlace, *, tenant: int) -> ExportPage:
         """Some rows, perhaps none, and the place to continue from; None: that was all."""
         if place.part == TENANT:
             return _rows(await self._fetch(sql.tenant.EXPORT_TENANT, tenant)), ExportPlace(JOBS)
