@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator
+from datetime import timedelta
 from typing import Any
 
 import pytest
@@ -73,7 +74,7 @@ async def test_a_tenant_is_counted_deleted_when_it_is_suspended_and_gone_at_the_
     assert first["deletion"]["deleted"] == {}
     assert await api.good("POST", f"{API}/tenants/acme/delete", 202) == first
     assert (await answered(api, 401, theirs)).status == 401  # its keys are revoked at once
-    await TenantUpkeep(api.store, 7).tick()
+    await TenantUpkeep(api.store, 7, timedelta(0)).tick()
     await api.problem("GET", f"{API}/tenants/acme", 404)
     names = [tenant["name"] for tenant in (await api.good("GET", f"{API}/tenants"))["items"]]
     assert names == ["default", "rival"]

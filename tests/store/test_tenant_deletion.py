@@ -21,6 +21,7 @@ from tests.api.two_tenants import MARKER, SECRET_KEY, World, made_world
 from tests.store.test_quotas import spec
 
 NODE = 7
+AT_ONCE = timedelta(0)
 RIVAL = f"{MARKER}-tenant"
 # Its rows outlive what they speak of.
 KEPT = {"audit_events"}
@@ -109,7 +110,7 @@ async def test_nothing_of_a_deleted_tenant_is_left_in_any_table_but_the_audit_lo
     # Leases and reservations come and go; without them the walk would prove nothing about a table.
     assert empty <= {"pull_leases", "job_reservations", "node_take_overs"}, empty
     await begin(store)
-    await TenantUpkeep(store, NODE).tick()
+    await TenantUpkeep(store, NODE, AT_ONCE).tick()
     after = await rows_of(sql, tenant, jobs)
     assert {name for name, rows in after.items() if rows} == KEPT
     assert await sql.fetchval("SELECT count(*) FROM notices") == 0
@@ -129,7 +130,7 @@ async def test_the_rows_of_other_tenants_stay(store: Store, sql: Any, world: Wor
     jobs = await jobs_of(sql, acme)
     before = await rows_of(sql, acme, jobs)
     await begin(store)
-    await TenantUpkeep(store, NODE).tick()
+    await TenantUpkeep(store, NODE, AT_ONCE).tick()
     assert await rows_of(sql, acme, jobs) == before
     assert await store.keys.exists()
 
@@ -173,7 +174,7 @@ async def test_another_node_continues_after_every_step_and_the_progress_is_seen(
     await begin(store)
     seen: list[int] = []
     for node in range(1_000):
-        await TenantUpkeep(store, node).tick()
+        await TenantUpkeep(store, node, AT_ONCE).tick()
         if await store.tenants.number(RIVAL) is None:
             break
         deletion = (await store.tenants.get(RIVAL)).deletion
@@ -185,12 +186,22 @@ async def test_another_node_continues_after_every_step_and_the_progress_is_seen(
     assert rows == sum(counted.values()) - counted["catchups"]
 
 
+async def test_the_deletion_begins_when_no_server_accepts_its_keys_any_more(store: Store, sql: Any, world: World) -> None:
+    await begin(store)
+    tenant = await number(store)
+    await TenantUpkeep(store, NODE).tick()
+    assert len(await jobs_of(sql, tenant)) == 3
+    await sql.execute("UPDATE tenants SET deleting_at = deleting_at - interval '5 seconds' WHERE tenant = $1", tenant)
+    await TenantUpkeep(store, NODE).tick()
+    assert await store.tenants.number(RIVAL) is None
+
+
 async def test_a_step_that_another_node_is_at_is_left_alone(store: Store, sql: Any, world: World) -> None:
     await begin(store)
     tenant = await number(store)
     async with sql.transaction():
         await sql.fetch("SELECT FROM tenants WHERE tenant = $1 FOR UPDATE", tenant)
-        await TenantUpkeep(store, NODE).tick()
+        await TenantUpkeep(store, NODE, AT_ONCE).tick()
     assert len(await jobs_of(sql, tenant)) == 3
 
 
@@ -202,12 +213,12 @@ async def test_a_run_that_a_worker_has_is_asked_to_stop_and_the_deletion_waits_f
         "UPDATE live_runs SET owner = $1 WHERE job = (SELECT min(job) FROM live_runs) RETURNING job", NODE
     )
     await begin(store)
-    await TenantUpkeep(store, NODE).tick()
+    await TenantUpkeep(store, NODE, AT_ONCE).tick()
     (run,) = await sql.fetch("SELECT job, cancel FROM live_runs")
     assert (run["job"], run["cancel"]) == (held, True)
     assert held in await jobs_of(sql, tenant)
     await sql.execute("DELETE FROM live_runs")
-    await TenantUpkeep(store, NODE).tick()
+    await TenantUpkeep(store, NODE, AT_ONCE).tick()
     assert await store.tenants.number(RIVAL) is None
 
 
@@ -263,7 +274,7 @@ async def test_beyond_its_storage_a_tenant_registers_nothing_more_and_is_told_wh
     await registration.add([spec("not measured yet")], tenant=tenant)
     await sql.execute("UPDATE attempts SET error = repeat(md5(random()::text), 1000)")
     await sql.execute("DELETE FROM turns")
-    await TenantUpkeep(store, NODE).tick()
+    await TenantUpkeep(store, NODE, AT_ONCE).tick()
     stored = (await store.tenants.get(RIVAL)).storage_bytes
     assert stored is not None and stored > 1_000
     with pytest.raises(StorageQuotaReached) as caught:

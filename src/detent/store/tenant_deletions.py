@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Awaitable, Callable, Iterable
+from datetime import timedelta
 
 import msgspec
 
@@ -47,9 +48,9 @@ class TenantDeletionStore:
         found.update(_counted(await self._fetch(sql.tenant.COUNT_REST, tenant)))
         return {name: found[name] for name in sorted(found)}
 
-    async def under_way(self) -> list[int]:
-        """Tenants that are being deleted."""
-        return [row["tenant"] for row in await self._fetch(sql.tenant.LIST_DELETING)]
+    async def under_way(self, age: timedelta) -> list[int]:
+        """Tenants whose deletion was requested at least so long ago."""
+        return [row["tenant"] for row in await self._fetch(sql.tenant.LIST_DELETING, age)]
 
     # -- steps: whether there is more to do of the same kind, now
 

@@ -42,7 +42,7 @@ log = logger("store")
 # Longer than any transaction that registers jobs can take.
 GIVEN_UP_AFTER = timedelta(minutes=10)
 COUNTED_AT_ONCE = 100
-MEASURED_AT_ONCE = 200
+MEASURED_AT_ONCE = 50
 # Requests may wait for the rules; after that the last ones apply.
 RULES_SECONDS = 2.0
 # How many jobs are reserved ahead, up to which size of registration, and how far from the quota.

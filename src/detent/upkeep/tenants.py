@@ -19,13 +19,17 @@ log = logger("tenants")
 
 LOOK_SECONDS = 5.0
 PASS_SECONDS = 5.0
+# Servers may accept a key for two seconds after it was revoked. What such a request leaves is deleted, too.
+KEYS_ARE_REFUSED = timedelta(seconds=5)
 MEASURE = "storage"
 MEASURE_EVERY = timedelta(minutes=10)
 TURN = timedelta(minutes=5)
 
 
 class TenantUpkeep:
-    def __init__(self, store: Store, node: int) -> None:
+    def __init__(self, store: Store, node: int, delay: timedelta = KEYS_ARE_REFUSED) -> None:
+        """`delay`: how long after the request a deletion begins."""
+        self._delay = delay
         self._store = store
         self._node = node
         self._until = 0.0
@@ -33,7 +37,7 @@ class TenantUpkeep:
 
     async def tick(self) -> float:
         self._until = monotonic() + PASS_SECONDS
-        for tenant in await self._store.tenant_deletions.under_way():
+        for tenant in await self._store.tenant_deletions.under_way(self._delay):
             try:
                 await self._delete(tenant)
             except DetentError as error:
@@ -61,7 +65,10 @@ class TenantUpkeep:
 
     async def _measure(self) -> None:
         for tenant in await self._store.tenants.limited_storage():
-            async for _ in self._store.tenants.measure_storage(tenant):
-                if not await self._store.retention.keep_turn(MEASURE, self._node, TURN):
-                    return  # another node measures by now
+            try:
+                async for _ in self._store.tenants.measure_storage(tenant):
+                    if not await self._store.retention.keep_turn(MEASURE, self._node, TURN):
+                        return  # another node measures by now
+            except DetentError as error:
+                log.warning("the storage of a tenant is not measured; it is retried", tenant=tenant, error=str(error))
         await self._store.retention.end_turn(MEASURE, self._node)

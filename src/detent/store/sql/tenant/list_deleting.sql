@@ -1,2 +1,2 @@
--- Tenants that are being deleted, the oldest deletion first.
-SELECT tenant FROM tenants WHERE deleting_at IS NOT NULL ORDER BY deleting_at, tenant
+-- Tenants whose deletion was requested at least this long ago, the oldest request first. $1 how long
+SELECT tenant FROM tenants WHERE deleting_at <= now() - $1::interval ORDER BY deleting_at, tenant
