@@ -146,7 +146,7 @@ class TenantNotSuspended(Conflict):
     def __init__(self, name: str) -> None:
         super().__init__(
             f"The tenant {name!r} is not suspended: run `detent tenant suspend {name}` first, and delete it when "
-            "nobody misses it."
+            "you are sure."
         )
 
 
