@@ -2,7 +2,8 @@
 
 They are read for all tenants at once, when a request needs them and the last reading is a second old: in the
 background, so that a busy server never waits for it. So every process obeys a change within two seconds, as it does
-when a key is revoked. While the database does not answer, the last rules apply.
+when a key is revoked. While the database does not answer, the last rules apply: a request that needs no statement is
+answered, the others fail anyway.
 """
 
 from __future__ import annotations
@@ -21,6 +22,8 @@ log = logger("api")
 
 FRESH_SECONDS = 1.0
 VALID_SECONDS = 2.0
+# A request waits this long for a reading at most.
+PATIENCE_SECONDS = 0.5
 
 
 class RuleReader(Protocol):
@@ -43,7 +46,7 @@ class RequestRules:
         if age >= FRESH_SECONDS:
             reading = self._start_reading()
             if age >= VALID_SECONDS:
-                await asyncio.shield(reading)
+                await asyncio.wait([reading], timeout=PATIENCE_SECONDS)
         return self._known.get(tenant)
 
     def _start_reading(self) -> asyncio.Task[None]:
