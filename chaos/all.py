@@ -1,5 +1,5 @@
 # ruff: noqa: T201 - a script talks on its standard output
-"""Everything in this folder, one after another, and one table at the end; exit code 1 unless all of it is well."""
+"""Runs every script of this folder, one after another, and prints one table at the end; exit code 1 if any failed."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def mutant(each: Mutant) -> Row:
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--seed", type=int, help="what the plans are drawn from (default: by chance, and printed)")
+    parser.add_argument("--seed", type=int, help="seed of the random plans (default: a random one, which is printed)")
     given = parser.parse_args()
     seed = given.seed if given.seed is not None else secrets.randbelow(10**6)
     began = time.monotonic()

@@ -29,7 +29,7 @@ from tests.support.fleet.driver import perform
 from tests.support.fleet.plans import Chance, Plan
 from tests.support.fleet.records import Record
 
-KEPT = Path(__file__).parent.parent / "build" / "chaos"
+BUILD_DIR = Path(__file__).parent.parent / "build" / "chaos"
 SHOWN = 12
 # So many quiet scenarios at once leave most of two processors idle, which is what they are about.
 TOGETHER = 6
@@ -83,7 +83,7 @@ def play(plan: Plan, source: Path | None = None) -> Row:
     shape = scenario.shape
     if source is not None:
         shape = shape._replace(variables={**shape.variables, "PYTHONPATH": str(source.absolute())})
-    kept = KEPT / f"{plan.scenario}-{plan.seed}"
+    kept = BUILD_DIR / f"{plan.scenario}-{plan.seed}"
     shutil.rmtree(kept, ignore_errors=True)
     kept.mkdir(parents=True)
     plan.write(kept / "plan.json")
@@ -114,7 +114,7 @@ def play_all(drawn: Sequence[Plan], source: Path | None = None) -> list[Row]:
 
 
 def _play_apart(plan: Plan, source: Path | None) -> tuple[Row, str]:
-    """In a process of its own, whose words are kept together."""
+    """Run in a separate process, so that its output stays together."""
     with redirect_stdout(io.StringIO()) as said:
         row = play(plan, source)
     return row, said.getvalue()
@@ -138,7 +138,7 @@ def judge(record: Record) -> Row:
 def arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0] if __doc__ else None)
     parser.add_argument("scenarios", nargs="*", metavar="SCENARIO", help=", ".join(SCENARIOS))
-    parser.add_argument("--seed", type=int, help="what the plans are drawn from (default: by chance, and printed)")
+    parser.add_argument("--seed", type=int, help="seed of the random plans (default: a random one, which is printed)")
     parser.add_argument("--seconds", type=float, help="how long the jobs tick")
     parser.add_argument("--plan", type=Path, help="do this plan again")
     parser.add_argument("--source", type=Path, help="the folder of another copy of the product than the installed one")

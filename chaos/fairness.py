@@ -201,8 +201,8 @@ def all_called_since(stage: Stage, moment: datetime) -> bool:
 
 
 def lateness_of_ticks(stage: Stage, watched: Watched) -> list[float]:
-    """Of every tick of the quiet tenant while the flood was watched. Infinite if it was not called: it was skipped
-    because the call of the tick before was not over."""
+    """The lateness of every tick of the quiet tenant while the flood was watched. Infinite if it was not called: it was
+    skipped because the call of the previous tick had not ended."""
     called = {(call.job, call.scheduled_at): call.lateness for call in calls_of(stage, "quiet")}
     latest = {job: max(at for of, at in called if of == job) for job, _ in called}
     lateness = []

@@ -1,4 +1,4 @@
-"""One attack on a server, in a process of its own: `python -m chaos.flood_attacks ATTACK PORT SECONDS`.
+"""One attack on a server, in a separate process: `python -m chaos.flood_attacks ATTACK PORT SECONDS`.
 
 The attacker shares the processors with the server, which an attacker elsewhere would not. So it is one loop over
 epoll, sends buffers that all of its clients share, and has a lower priority than the server: the server gets the time

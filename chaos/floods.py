@@ -35,9 +35,9 @@ from tests.support.waiting import until
 ROOT = Path(__file__).parents[1]
 QUIET = "quiet"
 SECONDS = 8.0
-MOST_WAIT = 0.1
-MOST_GROWTH = 100 * MEGABYTE
-MOST_LATENESS = 1.0
+MAX_WAIT = 0.1
+MAX_GROWTH = 100 * MEGABYTE
+MAX_LATENESS = 1.0
 # What a process may usually open; the attackers open more.
 FILES = 1024
 FEWEST_ANSWERS = 0.8
@@ -66,17 +66,17 @@ class Seen(NamedTuple):
         for name, waits in (("a new", self.fresh), ("a kept", self.kept)):
             if len(waits) < FEWEST_ANSWERS * seconds / 0.02:
                 found.append(f"only {len(waits)} questions were asked over {name} connection: the machine is too busy")
-            elif percentile(waits, 0.99) >= MOST_WAIT:
+            elif percentile(waits, 0.99) >= MAX_WAIT:
                 late = milliseconds(percentile(waits, 0.99))
-                found.append(f"p99 of /livez over {name} connection is {late}, promised are {milliseconds(MOST_WAIT)}")
+                found.append(f"p99 of /livez over {name} connection is {late}, promised are {milliseconds(MAX_WAIT)}")
         if self.wrong:
             kinds = ", ".join(f"{count} x {kind}" for kind, count in Counter(self.wrong).items())
             found.append(f"answers to /livez that were not 200: {kinds}")
-        if self.grown >= MOST_GROWTH:
-            found.append(f"the node grew by {self.grown / MEGABYTE:.0f} MB, the bound is {MOST_GROWTH // MEGABYTE}")
+        if self.grown >= MAX_GROWTH:
+            found.append(f"the node grew by {self.grown / MEGABYTE:.0f} MB, the bound is {MAX_GROWTH // MEGABYTE}")
         if self.missing:
             found.append(f"{self.missing} ticks were not called")
-        elif max(self.lateness) >= MOST_LATENESS:
+        elif max(self.lateness) >= MAX_LATENESS:
             found.append(f"a tick was {milliseconds(max(self.lateness))} late, the bound is 1 s")
         return found
 
@@ -98,7 +98,7 @@ async def suffer(name: str, seconds: float, nodes: Nodes, sink: Sink) -> Seen:
 
 @contextlib.contextmanager
 def few_files() -> Iterator[None]:
-    """For processes that are started meanwhile."""
+    """Processes that are started in this block may open only FILES files."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (min(FILES, hard), hard))
     try:

@@ -82,7 +82,7 @@ async def old_runs_closed(look: Any, resumed: datetime) -> datetime:
 async def count_down_time(
     scene: Scene, look: Any, jobs: list[Watched], killed: datetime, resumed: datetime, said: str
 ) -> None:
-    """What became of the ticks that came while nobody was there."""
+    """Count the fates of the ticks that were due while no node ran."""
     counts = {"succeeded": 0, "missed": 0, "skipped": 0}
     for job in jobs:
         for row in await rows_of(look, job):

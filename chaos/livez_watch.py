@@ -1,4 +1,5 @@
-"""A process that asks a node for /livez all the time and reads its memory, until its standard input ends.
+"""A process that requests /livez from a node continuously and measures the node's memory, until its standard input
+ends.
 
     python -m chaos.livez_watch PORT PID
 
@@ -27,8 +28,8 @@ import uvloop
 
 PAUSE = 0.02
 NO_ANSWER = 5.0
-ONCE = b"GET /livez HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n"
-KEPT = b"GET /livez HTTP/1.1\r\nHost: localhost\r\n\r\n"
+CLOSE = b"GET /livez HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n"
+KEEP_ALIVE = b"GET /livez HTTP/1.1\r\nHost: localhost\r\n\r\n"
 LENGTH = re.compile(rb"content-length: (\d+)", re.IGNORECASE)
 
 Streams = tuple[asyncio.StreamReader, asyncio.StreamWriter]
@@ -88,7 +89,7 @@ class Asker:
     async def _answered_once(self) -> int:
         streams = await asyncio.open_connection("127.0.0.1", self._port)
         try:
-            return (await _answer(streams, ONCE))[0]
+            return (await _answer(streams, CLOSE))[0]
         finally:
             streams[1].transport.abort()
 
@@ -102,7 +103,7 @@ class Asker:
         return await self._over(self._kept)
 
     async def _over(self, streams: Streams) -> int:
-        status, keeps = await _answer(streams, KEPT)
+        status, keeps = await _answer(streams, KEEP_ALIVE)
         if not keeps:
             self._forget()
         return status

@@ -1,5 +1,5 @@
 # ruff: noqa: T201 - a script talks on its standard output
-"""The checker must find what is wrong with a product that lacks one of its rules, and nothing with the whole one."""
+"""The checker must find faults in a product that lacks one of its rules, and none in the complete one."""
 
 from __future__ import annotations
 

@@ -1,8 +1,10 @@
-# ruff: noqa: T201 - a script talks on its standard output
-"""A rolling upgrade under load: two nodes of the previous version, the migration under them, two nodes of this one.
+# ruff: noqa: T201 - printing is the purpose of a script
+"""A rolling upgrade under load: two nodes of the previous version run, the database is migrated, and two nodes of the
+present version join.
 
-Then one of each is killed, the old one is started once more (on a schema that it does not know and that names it as
-compatible), and in the end the old ones are replaced one by one. All the while every tick must have one run.
+Then one node of each version is killed and started again, the old one on a schema that it does not know, but whose
+migrations say that it is compatible. At the end the old nodes are replaced one by one. Every tick must have exactly one
+run all the time.
 """
 
 from __future__ import annotations
@@ -70,26 +72,26 @@ async def script(scene: Scene) -> None:
 
 async def roll(upgrade: Upgrade) -> None:
     scene, target = upgrade.scene, http_target(upgrade.scene.sink, "slow/0.2")
-    veterans = [await upgrade.start(upgrade.old) for _ in range(2)]
-    jobs = [create_ticking(veterans[0].client, f"job-{number}", target) for number in range(JOBS)]
+    old_nodes = [await upgrade.start(upgrade.old) for _ in range(2)]
+    jobs = [create_ticking(old_nodes[0].client, f"job-{number}", target) for number in range(JOBS)]
     await asyncio.sleep(CALM_SECONDS)
 
     said = await upgrade.migrate(upgrade.new)
     scene.expect(f"{upgrade.added} applied under the old nodes", f"Applied {upgrade.added}." in said, True)
     migrated = datetime.now(UTC)
-    recruits = [await upgrade.start(upgrade.new) for _ in range(2)]
+    new_nodes = [await upgrade.start(upgrade.new) for _ in range(2)]
     await until(lambda: leaders(upgrade.look, 4), 30, "all four nodes to lead something")
     await asyncio.sleep(CALM_SECONDS)
 
-    veterans[1] = await replace(upgrade, veterans[1], upgrade.old, kill=True)
-    recruits[1] = await replace(upgrade, recruits[1], upgrade.new, kill=True)
+    old_nodes[1] = await replace(upgrade, old_nodes[1], upgrade.old, kill=True)
+    new_nodes[1] = await replace(upgrade, new_nodes[1], upgrade.new, kill=True)
     scene.limit("longest start lateness, with kills", latest(scene, migrated), LATEST_AFTER_A_KILL)
     handed_over = datetime.now(UTC)
-    for number, veteran in enumerate(veterans):
-        veterans[number] = await replace(upgrade, veteran, upgrade.new, kill=False)
+    for number, node in enumerate(old_nodes):
+        old_nodes[number] = await replace(upgrade, node, upgrade.new, kill=False)
     await asyncio.sleep(CALM_SECONDS)
     scene.note("longest start lateness, while the old ones are replaced", milliseconds(latest(scene, handed_over)))
-    await verdict(upgrade, [*veterans, *recruits][0], jobs, migrated)
+    await verdict(upgrade, [*old_nodes, *new_nodes][0], jobs, migrated)
 
 
 async def leaders(look: Any, count: int) -> bool:

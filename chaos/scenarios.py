@@ -1,4 +1,4 @@
-"""The scenarios by name: what is done, to whom, and what must hold nevertheless.
+"""The scenarios by name: which faults, on which processes, and what must be true nevertheless.
 
 Bounds are those of the default lease of 5 s. Common to all: three schedulers, two workers and an API, 300 jobs that run
 every second, and the rules of `fleet.checker`.

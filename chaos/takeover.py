@@ -1,4 +1,5 @@
-"""Two `detent serve` on one database: kill -9 of the leader while fifty jobs run every second, then a polite end."""
+"""Two `detent serve` on one database: kill -9 of the leader while fifty jobs run every second, then SIGTERM to its
+successor."""
 
 from __future__ import annotations
 
@@ -43,7 +44,7 @@ async def script(scene: Scene) -> None:
 
 
 async def longest_lateness(scene: Scene, successor: Node, jobs: list[Watched], moment: datetime) -> float:
-    """Of all calls of ticks since `moment`, once every job has been called again and some calm has passed."""
+    """The largest lateness of the ticks since `moment`, measured some seconds after every job has been called again."""
     await successor.says("partitions taken")
     taken = datetime.now(UTC)
 

@@ -1,11 +1,11 @@
-# ruff: noqa: S603, S607, T201 - git, uv and venv are started, with words of our own; a script prints
-"""Two versions of the product side by side: the one of an earlier commit, and this one with a migration more.
+# ruff: noqa: S603, S607, T201 - git, uv and venv get only our own arguments; printing is the purpose of a script
+"""Two versions of the product side by side: an earlier commit, and the working tree with at least one new migration.
 
-The earlier commit is named in the file `previous_version`. It is taken out of the history of this clone, and gets an
-environment of its own. If the working tree has no migration that the earlier one does not know, it is copied and gets
-one: an upgrade without a migration would not be one.
+The earlier commit is named in the file `previous_version`. It is exported from the history of this clone, and gets its
+own environment. If the working tree has no new migration, a copy of it gets one, because the test must include a
+migration.
 
-Started by itself, this makes the environment of the previous version and prints its interpreter.
+Run as a script, this creates the environment of the previous version and prints the path of its interpreter.
 """
 
 from __future__ import annotations
@@ -20,19 +20,19 @@ from pathlib import Path
 from typing import NamedTuple
 
 ROOT = Path(__file__).parent.parent
-KEPT = ROOT / "build" / "versions"
-NAMED = Path(__file__).parent / "previous_version"
+BUILD_DIR = ROOT / "build" / "versions"
+PREVIOUS_FILE = Path(__file__).parent / "previous_version"
 MIGRATIONS = Path("src/detent/store/migrations")
 
-EXPANDS = """-- detent: compatible with {last:04}
--- What an upgrade may do under nodes that do not know it: add.
+EXTRA_MIGRATION = """-- detent: compatible with {last:04}
+-- While old nodes run, a migration may only add things.
 ALTER TABLE nodes ADD COLUMN rolled_out boolean NOT NULL DEFAULT true;
 CREATE INDEX elections_by_node ON elections (node);
 """
 
 
 class CannotUpgrade(Exception):  # noqa: N818 - named after what happened
-    """One sentence that says why there is nothing to try."""
+    """The message is one sentence: why the upgrade cannot be tested."""
 
 
 class Version(NamedTuple):
@@ -43,7 +43,7 @@ class Version(NamedTuple):
 
 def previous() -> Version:
     commit = _named_commit()
-    folder = KEPT / commit[:12]
+    folder = BUILD_DIR / commit[:12]
     if not (folder / "ready").exists():
         shutil.rmtree(folder, ignore_errors=True)
         folder.mkdir(parents=True)
@@ -56,25 +56,25 @@ def previous() -> Version:
 
 
 def present(before: Version, folder: Path) -> Version:
-    """The working tree, in a copy if it needs a migration."""
+    """The working tree, as a copy if it needs a test migration."""
     count = len(_migrations(ROOT))
     if count > before.migrations:
         return Version("N", Path(sys.executable), count)
     copy = folder / "present"
     shutil.copytree(ROOT / "src", copy / "src", ignore=shutil.ignore_patterns("__pycache__"))
-    (copy / MIGRATIONS / f"{count + 1:04}_rolled_out.sql").write_text(EXPANDS.format(last=count))
+    (copy / MIGRATIONS / f"{count + 1:04}_rolled_out.sql").write_text(EXTRA_MIGRATION.format(last=count))
     _borrow(copy)
-    return Version("N (with a migration for this)", copy / "venv" / "bin" / "python", count + 1)
+    return Version("N (plus a test migration)", copy / "venv" / "bin" / "python", count + 1)
 
 
 def _named_commit() -> str:
-    lines = [line for line in NAMED.read_text().splitlines() if line and not line.startswith("#")]
+    lines = [line for line in PREVIOUS_FILE.read_text().splitlines() if line and not line.startswith("#")]
     commit = lines[0].strip()
     if subprocess.run(["git", "cat-file", "-e", f"{commit}^{{commit}}"], cwd=ROOT, capture_output=True).returncode == 0:
         return commit
     if _git("rev-parse", "--is-shallow-repository").strip() == b"true":
         raise CannotUpgrade(f"This clone is shallow and lacks the commit {commit}: run `git fetch --unshallow` first.")
-    raise CannotUpgrade(f"There is no commit {commit} in this clone: name another one in {NAMED.relative_to(ROOT)}.")
+    raise CannotUpgrade(f"This clone has no commit {commit}: name another one in {PREVIOUS_FILE.relative_to(ROOT)}.")
 
 
 def _git(*arguments: str) -> bytes:
@@ -85,7 +85,7 @@ def _git(*arguments: str) -> bytes:
 
 
 def _environment(folder: Path) -> None:
-    """The packages that its lock names; where that is ours, those that are here."""
+    """Install the packages in its lock file; if that equals ours, reuse the installed ones."""
     lock = Path("requirements/dev.lock")
     if (folder / lock).read_bytes() == (ROOT / lock).read_bytes():
         _borrow(folder)
@@ -101,7 +101,7 @@ def _environment(folder: Path) -> None:
 
 
 def _borrow(folder: Path) -> None:
-    """An environment with the packages of this one, and the product of that folder."""
+    """A venv that uses our installed packages, and detent from `folder`."""
     subprocess.run([sys.executable, "-m", "venv", "--without-pip", folder / "venv"], check=True)
     (packages,) = (folder / "venv" / "lib").glob("python*/site-packages")
     lent = [path for path in sys.path if Path(path).name == "site-packages"]
@@ -113,22 +113,22 @@ def _migrations(folder: Path) -> list[Path]:
 
 
 def _check_same_history(folder: Path) -> None:
-    """What was applied by the one must be known, as it was, to the other; and what is new must suit the old."""
+    """Old migrations must be unchanged, and new ones compatible with the old version."""
     known = {file.name: hashlib.sha256(file.read_bytes()).digest() for file in _migrations(ROOT)}
     older = _migrations(folder)
     for file in older:
         if known.pop(file.name, None) != hashlib.sha256(file.read_bytes()).digest():
             raise CannotUpgrade(
-                f"Migration {file.name} is not as it was in the previous version: put it back, or, if that version was "
-                f"never released, name a later commit in {NAMED.relative_to(ROOT)}."
+                f"Migration {file.name} differs from the one in the previous version: restore it, or, if that version "
+                f"was never released, name a later commit in {PREVIOUS_FILE.relative_to(ROOT)}."
             )
     for name in known:
         text = (ROOT / MIGRATIONS / name).read_text()
         said = [line for line in text.splitlines()[:2] if line.startswith("-- detent: compatible with ")]
         if not said or int(said[0].split()[-1]) > len(older):
             raise CannotUpgrade(
-                f"Migration {name} is not compatible with the previous version, so all of its nodes have to be stopped "
-                f"for this upgrade: name a later commit in {NAMED.relative_to(ROOT)} once it is released."
+                f"Migration {name} is not compatible with the previous version, so all old nodes must be stopped "
+                f"for this upgrade. After releasing it, name that commit in {PREVIOUS_FILE.relative_to(ROOT)}."
             )
 
 

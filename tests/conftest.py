@@ -1,4 +1,4 @@
-"""Fixtures of all tests: a database of the test's own on a real PostgreSQL, and ways to reach it."""
+"""Fixtures of all tests: a separate database for each test on a real PostgreSQL, and connections to it."""
 
 from __future__ import annotations
 

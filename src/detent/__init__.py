@@ -1,4 +1,4 @@
-"""detent: every tick of every schedule becomes exactly one run.
+"""detent: every tick is recorded exactly once, as a run or with the reason why it did not run.
 
 Each public name is imported on first use, so that importing the package stays cheap.
 """

@@ -1,4 +1,4 @@
-"""A client that remembers nothing and checks what every answer must have."""
+"""A client without state that checks what every answer must have."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The API of a database of its own, and a connection that looks into that."""
+"""The API on a separate database, and a connection to inspect that database."""
 
 from __future__ import annotations
 

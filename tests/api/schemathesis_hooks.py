@@ -1,4 +1,4 @@
-"""Loaded by schemathesis itself: a check of our own, and no waiting for runs that never come."""
+"""Loaded by schemathesis: usable values for some fields, an additional check, and no waiting for runs."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ SCHEDULES = ("0 9 * * MON", "every 1h", "@daily", "RRULE:FREQ=WEEKLY;BYDAY=MO", 
 
 @schemathesis.hook
 def map_body(context: Any, body: Any) -> Any:
-    """Random text is hardly ever a schedule, a URL or a zone: half of the time it is made one, so that what is behind
-    these checks is reached as well."""
+    """Random text is almost never a valid schedule, URL or zone: half of the time it is replaced by a valid one, so
+    that the code after these checks is reached, too."""
     if isinstance(body, dict):
         return _made_usable(body)
     return [_made_usable(item) if isinstance(item, dict) else item for item in body] if isinstance(body, list) else body
@@ -21,7 +21,7 @@ def map_body(context: Any, body: Any) -> Any:
 
 @schemathesis.hook
 def before_call(context: Any, case: Any, kwargs: Any) -> None:
-    """Nobody waits for runs that never come."""
+    """Claims do not wait: no run ever becomes ready here."""
     if isinstance(case.body, dict) and isinstance(case.body.get("wait_seconds"), int | float):
         case.body = {**case.body, "wait_seconds": min(case.body["wait_seconds"], 0)}
 
@@ -42,7 +42,7 @@ def _even(text: str) -> bool:
 
 @schemathesis.check
 def nothing_that_cannot_be_stored_is_accepted(context: Any, response: Any, case: Any) -> None:
-    """A NUL character, or half of a surrogate pair, in what was sent."""
+    """A request with a NUL character or half of a surrogate pair must be refused."""
     sent = json.dumps([_plain(case.body), _plain(case.query), _plain(case.path_parameters)])
     bad = "\\u0000" in sent.replace("\\\\", "") or any(f"\\ud{digit}" in _halves(sent) for digit in "89abcdef")
     assert not (bad and response.status_code < 400), f"accepted with {response.status_code}: {sent[:500]}"
@@ -57,6 +57,6 @@ def _plain(value: Any) -> Any:
 
 
 def _halves(sent: str) -> str:
-    """What json.dumps writes of characters beyond the first plane, taken out: only halves alone are left."""
+    """The text with complete surrogate pairs joined into one character: only unpaired halves remain."""
     text = json.loads(sent)
     return json.dumps(str(text).encode("utf-16", "surrogatepass").decode("utf-16", "replace"), ensure_ascii=False)

@@ -1,4 +1,4 @@
-"""Many jobs in one call, as JSON and as NDJSON: all or none, every fault with its place."""
+"""Many jobs in one call, as JSON and as NDJSON: all or none, and every error with its position."""
 
 from __future__ import annotations
 
@@ -107,7 +107,7 @@ BAD: dict[str, tuple[Any, dict[str, str], int, str]] = {
     "no jobs in the object": ({"jobs": []}, JSON, 422, "The batch has no job"),
     "no lines": (b"\n \n", NDJSON, 422, "The batch has no job"),
     "an unknown field beside the jobs": ({"jobs": [job()], "mode": "upsert"}, JSON, 422, "no field"),
-    "jobs that are no list": ({"jobs": job()}, JSON, 422, "jobs is"),
+    "jobs that are not a list": ({"jobs": job()}, JSON, 422, "jobs is"),
     "no jobs at all": ({}, JSON, 422, "jobs is missing"),
     "a text": ("jobs", JSON, 422, "not a list of jobs"),
     "nothing": (b"", JSON, 400, "not JSON"),
@@ -133,7 +133,7 @@ async def test_what_is_no_batch_is_refused(api: ApiClient, what: str) -> None:
 
 
 async def test_a_batch_may_have_ten_thousand_jobs_and_not_one_more(api: ApiClient, sql: Any) -> None:
-    body = lines([job()]) * batch.MOST_JOBS
+    body = lines([job()]) * batch.MAX_JOBS
     answer = await api.good("POST", PATH, data=body, headers=NDJSON)
     assert (answer["created"], len(answer["items"])) == (10_000, 10_000)
     problem = await api.problem("POST", PATH, 422, data=body + lines([job()]), headers=NDJSON)

@@ -1,4 +1,4 @@
-"""Backfills, and what a job still has to make up for, over HTTP."""
+"""Backfills, and the missed ticks that a job still has to run, over HTTP."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ async def test_ticks_that_ran_are_left_out_and_those_that_did_not_are_not(api: A
         await ran(sql, START + hours * HOUR, status)
     await ran(sql, START + HOUR / 2)
     answer = await api.good("POST", "/api/v1/jobs/a/backfill", 200, json=stretch(5, dry_run=True))
-    assert (answer["ticks"], answer["left_out"]) == (3, 3), "what ran between the ticks is no tick"
+    assert (answer["ticks"], answer["left_out"]) == (3, 3), "a run between the ticks is not a tick"
     assert answer["items"] == [text(START + number * HOUR) for number in (3, 4, 5)]
     again = await api.good("POST", "/api/v1/jobs/a/backfill", 200, json=stretch(5, dry_run=True, reprocess=True))
     assert (again["ticks"], again["left_out"]) == (6, 0)

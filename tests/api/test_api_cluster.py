@@ -1,4 +1,4 @@
-"""GET /cluster: who is there, who leads what, how the work goes and what is wrong; and draining a node."""
+"""GET /cluster: the nodes, the leaders, the load and the problems; and draining a node."""
 
 from __future__ import annotations
 

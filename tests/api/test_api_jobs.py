@@ -1,4 +1,4 @@
-"""Jobs over HTTP: what people do all day."""
+"""Jobs over HTTP: the everyday operations."""
 
 from __future__ import annotations
 

@@ -13,7 +13,7 @@ import structlog
 from detent.api import problems
 from detent.api.auth import CACHED_SECONDS, KeyAuthenticator
 from detent.api.failed_lookups import FailedLookups
-from detent.api.limits import MOST_CALLERS, Limiter, TenantLimiter, network_of
+from detent.api.limits import MAX_CALLERS, Limiter, TenantLimiter, network_of
 from detent.api.problems import Refusal
 from detent.store.jobs import DEFAULT_TENANT
 from detent.telemetry import log
@@ -321,7 +321,7 @@ def test_no_limit_and_many_callers() -> None:
         unlimited.take("a")
     limiter = Limiter(0.001, now=lambda: 0.0)
     limiter.take("first")
-    for number in range(MOST_CALLERS):
+    for number in range(MAX_CALLERS):
         limiter.take(str(number))
     limiter.take("first")  # forgotten meanwhile: memory is worth more than the memory of one caller
 

@@ -1,4 +1,4 @@
-"""The pull protocol over HTTP: claim, wait, heartbeat, complete, fail; and what a worker that is too late is told."""
+"""The pull protocol over HTTP: claim, wait, heartbeat, complete, fail; and the answers to a worker that is too late."""
 
 from __future__ import annotations
 
@@ -37,8 +37,8 @@ WATCHED: list[pull_waiters.PullWaiters] = []
 class WatchedWaiters(pull_waiters.PullWaiters):
     """The waiters, where the tests can inspect them."""
 
-    def __init__(self, store: Store, most_waiting: int) -> None:
-        super().__init__(store, most_waiting)
+    def __init__(self, store: Store, max_waiting: int) -> None:
+        super().__init__(store, max_waiting)
         WATCHED.append(self)
 
 

@@ -50,7 +50,7 @@ def small_server() -> Iterator[EmbeddedServer]:
 
 @asynccontextmanager
 async def all_others_taken(url: str) -> AsyncIterator[list[Any]]:
-    """Every connection that the server still has is in use by somebody else."""
+    """Every connection that the server still has is used by another client."""
     others: list[Any] = []
     try:
         with pytest.raises(asyncpg.TooManyConnectionsError):

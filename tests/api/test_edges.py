@@ -85,7 +85,7 @@ def values_for(document: Any, schema: Any) -> tuple[Any, ...]:
 
 
 def every_try(document: Any, own: Own, world: World, most: int) -> Iterator[tuple[Call, dict[str, str]]]:
-    """With at most so many values for a field, chosen by chance; the seed makes them the same every time."""
+    """The cases, with at most `most` random values for a field; the seed makes them the same every time."""
     chance = random.Random(16)
     for template, operations in document["paths"].items():
         path = template.replace("{id}", own.run if "/runs/" in template else own.job)

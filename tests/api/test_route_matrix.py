@@ -76,7 +76,7 @@ class Call(NamedTuple):
     scope: str
 
     def of_nobody(self, world: World) -> Call:
-        """The same about what nobody has."""
+        """The same call with ids and names that do not exist."""
         return self._replace(path=nobodys(world, self.path), body=json.loads(nobodys(world, json.dumps(self.body))))
 
 

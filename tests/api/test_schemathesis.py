@@ -1,4 +1,4 @@
-"""Requests made up from the description of the API, valid ones and others, against a running server.
+"""Requests generated from the description of the API, valid and invalid ones, against a running server.
 
 Every check that schemathesis has, and one of our own (`schemathesis_hooks.py`): no answer is a 5xx, every answer is as
 described, nothing that the description forbids is accepted, nothing works without a key, and no NUL character or half
@@ -48,14 +48,14 @@ async def cases(database_url: str, readiness: Readiness, folder: Path, *options:
 
 
 @pytest.mark.timeout(300)
-async def test_made_up_requests_find_nothing_wrong(database_url: str, readiness: Readiness, tmp_path: Path) -> None:
+async def test_generated_requests_find_nothing_wrong(database_url: str, readiness: Readiness, tmp_path: Path) -> None:
     options = ("--phases", "fuzzing", "--max-examples", "2")
     assert await cases(database_url, readiness, tmp_path, *options) >= 100
 
 
 @pytest.mark.long
 @pytest.mark.timeout(3600)
-async def test_two_thousand_made_up_requests_find_nothing_wrong(
+async def test_two_thousand_generated_requests_find_nothing_wrong(
     database_url: str, readiness: Readiness, tmp_path: Path
 ) -> None:
     assert await cases(database_url, readiness, tmp_path, "--max-examples", "50") >= 2000

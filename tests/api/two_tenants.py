@@ -120,7 +120,7 @@ async def _add_bad_keys(store: Store, sql: Any, world: World) -> None:
 
 
 async def rows_of_rival(sql: asyncpg.Connection) -> list[Any]:
-    """All that the rival has: what nobody else may change."""
+    """All rows of the rival, which no other tenant may change."""
     owned = "SELECT job FROM jobs JOIN tenants t USING (tenant) WHERE t.name LIKE $1"
     rows: list[Any] = []
     for table in ("jobs", "cursors", "live_runs", "run_history", "attempts", "job_revisions"):
@@ -137,7 +137,7 @@ async def rows_of_rival(sql: asyncpg.Connection) -> list[Any]:
 
 
 def nobodys(world: World, text: str) -> str:
-    """The same text with ids and names that nobody has, as long as those that the rival has."""
+    """The same text with ids and names that do not exist, as long as those of the rival."""
     pairs = {
         world.job: "01980a3e-7c3f-7000-8000-00000000002a",
         world.run: _run_of_nobody(world.run),

@@ -1,4 +1,4 @@
-"""A server that speaks the contract, and a command line that is pointed at it."""
+"""A server that implements the API's contract, and a command line that uses it."""
 
 from __future__ import annotations
 

@@ -185,7 +185,7 @@ def test_revisions_are_listed_compared_and_brought_back(detent: CommandLine) -> 
     changes = json.loads(detent("job", "diff", "revised", "1", "2", "--json").out)
     assert changes == [{"path": "priority", "before": 5, "after": 8}]
     assert "Would change revised:" in good(detent("job", "rollback", "revised", "1", "--dry-run")).err
-    assert detent("job", "rollback", "revised", "1").code == 2  # nobody can be asked in a pipe
+    assert detent("job", "rollback", "revised", "1").code == 2  # a pipe cannot confirm
     back = good(detent("job", "rollback", "revised", "1", "--yes", "--json"))
     assert json.loads(back.out)["revision"] == 4
     assert "Changed revised" in back.err

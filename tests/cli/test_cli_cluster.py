@@ -1,4 +1,4 @@
-"""`detent node …` and `detent top` against a server that says of its cluster what the test wants."""
+"""`detent node …` and `detent top` against a server whose cluster the test makes up."""
 
 from __future__ import annotations
 

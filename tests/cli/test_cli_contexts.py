@@ -1,4 +1,4 @@
-"""Contexts and `detent config show`: which server is asked, with which key, and who said so."""
+"""Contexts and `detent config show`: which server is used, with which key, and which setting decided that."""
 
 from __future__ import annotations
 

@@ -36,7 +36,7 @@ def test_a_role_for_run_time_is_granted_what_it_needs(detent: CommandLine, datab
     done = detent("db", "migrate", "--runtime-role", RUNTIME_ROLE, "--database-url", as_runtime_role(database_url))
     assert done.code == 7 and "Only the owner of the tables" in done.err
     done = detent("db", "migrate", "--tenant-role", TENANT_ROLE, *owner)
-    assert done.code == 0 and f"let requests take on {TENANT_ROLE}" in done.err
+    assert done.code == 0 and f"use {TENANT_ROLE} for requests" in done.err
     printed = detent("db", "sql", "--runtime-role", RUNTIME_ROLE, "--tenant-role", TENANT_ROLE)
     assert printed.code == 0
     assert f'CREATE POLICY one_tenant ON "detent".jobs AS RESTRICTIVE TO "{TENANT_ROLE}"' in printed.out

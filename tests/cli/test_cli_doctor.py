@@ -134,9 +134,12 @@ def test_a_role_that_can_do_more_than_it_needs_is_reported(
 
 
 def test_a_wall_between_tenants_that_nodes_cannot_use_is_reported(detent: CommandLine, patient: Patient) -> None:
-    patient.do("ALTER POLICY one_tenant ON jobs TO detent")  # of which the role for run time is no member
+    patient.do("ALTER POLICY one_tenant ON jobs TO detent")  # the run-time role is not a member of it
     role = Patient(detent, as_runtime_role(patient.url)).checks()["role"]
-    assert (role["status"], "requests are not held to their tenant" in role["found"]) == ("warn", True)
+    assert (role["status"], "requests are not restricted to the rows of their tenant" in role["found"]) == (
+        "warn",
+        True,
+    )
     assert role["advice"].startswith("Run GRANT detent TO detent_run")
 
 
@@ -302,7 +305,7 @@ def test_it_says_which_keys_encrypt_secrets(patient: Patient) -> None:
     patient.do("INSERT INTO secrets (tenant, name) VALUES (1, 'a'), (1, 'b')", row.format("a", "abc"))
     assert patient.checks()["secrets"]["found"] == "Secrets are encrypted with the key abc (1 version)."
     patient.detent.environ["DETENT_SECRET_KEY"] = generate_master_key()
-    assert "workers with these keys alone do not start" in patient.checks()["secrets"]["advice"]
+    assert "workers that have only these keys do not start" in patient.checks()["secrets"]["advice"]
     del patient.detent.environ["DETENT_SECRET_KEY"]
     patient.do(row.format("b", "def"))
     told = patient.checks()["secrets"]

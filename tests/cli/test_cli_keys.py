@@ -114,7 +114,7 @@ def test_keys_are_made_listed_and_revoked_through_the_server(detent: CommandLine
         assert reached("job", "list", **less).code == 0
         refused = reached("job", "create", "j", "--every", "1h", "--url", "http://127.0.0.1:9/", **less)
         assert refused.code == 4 and "this needs write" in refused.err
-        assert reached("key", "revoke", made["id"]).code == 2  # nobody can be asked
+        assert reached("key", "revoke", made["id"]).code == 2  # not a terminal: it cannot be confirmed
         assert reached("key", "revoke", made["id"], "--yes").err == f"Revoked key {made['id']}.\n"
         refused = reached("job", "list", **less)
         assert refused.code == 4 and made["key"] not in refused.err

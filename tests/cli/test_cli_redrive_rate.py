@@ -1,4 +1,5 @@
-"""Ten thousand dead runs are brought back at a rate, broken off halfway and begun again: none is brought back twice."""
+"""Ten thousand dead runs are retried at a limited rate, interrupted halfway and started again: none is retried
+twice."""
 
 from __future__ import annotations
 

@@ -145,7 +145,7 @@ def test_all_jobs_that_a_filter_finds_are_counted_then_changed(detent: CommandLi
     dry = detent("job", "pause", "--filter", "tag:many", "--dry-run")
     assert "Would pause 4 jobs: many-0, many-1, many-2, many-3." in dry.err
     assert jobs(detent, "many", "paused") == []
-    assert detent("job", "pause", "--filter", "tag:many").code == 2  # nobody can be asked
+    assert detent("job", "pause", "--filter", "tag:many").code == 2  # not a terminal: it cannot be confirmed
     done = detent("job", "pause", "--filter", "tag:many", "--reason", "a flood", "--yes")
     assert "Paused 4 jobs." in done.err
     assert len(jobs(detent, "many", "paused")) == 4 and jobs(detent, "few", "active") == ["few"]

@@ -39,7 +39,7 @@ class Contender:
         return set(self.leads)
 
     async def _nominated(self, wanted: Collection[int]) -> bool:
-        """A busy machine may take longer to answer than a coordinator waits; that is no fault of either."""
+        """A busy machine may take longer to answer than a coordinator waits; neither is at fault."""
         try:
             self.nominations = await self.coordinator.campaign(wanted)
         except Unavailable:

@@ -27,7 +27,7 @@ def database_url(kept_database: str) -> str:
 
 
 async def gains(contender: Contender, wanted: set[int]) -> None:
-    """As soon as it can, which takes a pass or two on a busy machine and the time to live where somebody is silent."""
+    """Wait until it leads these partitions: some passes on a busy machine, and the time to live if a node is silent."""
 
     async def leads_all() -> bool:
         return await contender.stand(wanted) == wanted
@@ -117,7 +117,7 @@ async def test_a_newer_nomination_takes_a_partition_from_a_node_that_is_alive(se
     await gains(stalled, PARTITIONS)
 
     async def leads_all() -> bool:
-        assert await stalled.beat()  # its heart beats, but nobody campaigns
+        assert await stalled.beat()  # it sends heartbeats, but does not campaign
         return await rival.stand(PARTITIONS) == PARTITIONS
 
     await until(leads_all, 5 * TTL)

@@ -144,7 +144,7 @@ async def test_redis_lets_in_who_knows_the_password(field: Field, redis_server: 
     async with RedisClient.from_url(redis_server.url) as client:
         await client.config_set("requirepass", "p@ss")
         try:
-            with pytest.raises(Unavailable, match="Redis gave no answer"):
+            with pytest.raises(Unavailable, match="The request to Redis failed"):
                 await field.enter(url=redis_server.url)
             contender = await field.enter(url=f"redis://:p%40ss@127.0.0.1:{redis_server.port}/0")
             assert await contender.stand(PARTITIONS) == PARTITIONS
@@ -311,7 +311,7 @@ async def test_locks_in_a_database_that_was_killed_are_missed_and_held_again(own
     holder = choose("advisory", Candidate(1, CLUSTER, TTL), Database(own_database.url))
     try:
         assert (await holder.campaign(PARTITIONS)).keys() == PARTITIONS
-        postmaster = int((own_database.place / "postgres" / "postmaster.pid").read_text().split()[0])
+        postmaster = int((own_database.home / "postgres" / "postmaster.pid").read_text().split()[0])
         os.kill(postmaster, signal.SIGKILL)
         async with asyncio.timeout(15):
             with pytest.raises(Unavailable):

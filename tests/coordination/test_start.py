@@ -1,4 +1,4 @@
-"""A process whose coordinator cannot be right does not start, and says why; one whose coordinator is away does."""
+"""A process whose coordinator setting is wrong does not start, and says why; one whose coordinator is down does."""
 
 from __future__ import annotations
 

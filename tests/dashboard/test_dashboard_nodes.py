@@ -44,7 +44,7 @@ async def test_a_killed_node_stays_in_the_table_and_is_a_problem(cluster: Nodes)
             assert await tab.overflows() == 0
             await tab.open("/cluster/problems")
             problem = tab.page.locator("#found article.problem")
-            await expect(problem).to_have_count(1)  # a node that left cleanly is no problem
+            await expect(problem).to_have_count(1)  # a node that left cleanly is not a problem
             sentence = (
                 rf"Node {lost} stopped answering at \d\d:\d\d:\d\d UTC; node {taker} took over its \d+ partitions"
             )

@@ -1,4 +1,4 @@
-"""A crontab, line by line: what becomes of each line, and what is said about it."""
+"""A crontab, line by line: what each line is converted to, and the remarks about it."""
 
 from __future__ import annotations
 

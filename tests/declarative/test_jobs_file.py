@@ -20,7 +20,7 @@ def places(found: ReadResult) -> list[str]:
     return [f"{fault.source}:{fault.line}" for fault in found.faults]
 
 
-def test_a_job_has_its_own_fields_over_the_defaults_over_those_of_detent() -> None:
+def test_fields_of_a_job_override_the_defaults_of_the_file_which_override_those_of_detent() -> None:
     found = read(
         "owner: team-a\ndefaults:\n  timezone: Europe/Berlin\n  priority: 7\njobs:\n"
         f'  - name: report\n    priority: 2\n    schedule: "0 9 * * MON"\n    target: {HTTP}\n'
@@ -114,7 +114,7 @@ jobs:
 def test_every_mistake_of_a_file_is_reported_with_its_line() -> None:
     found = read(MISTAKES)
     lines = [fault.line for fault in found.faults]
-    # Lines 4 and 5 are wrong in the defaults, and told once although two jobs inherit them.
+    # The defaults on lines 4 and 5 are wrong; each is reported once although two jobs inherit them.
     expected = "2 4 5 8 11 13 14 15 16 19 20 22 24 27 33 34 36 37 38 39 42 45 46 47 50 51 56"
     assert lines == [int(number) for number in expected.split()]
     by_line = {fault.line: fault.message for fault in found.faults}
@@ -150,7 +150,7 @@ def test_names_are_unique_over_all_files() -> None:
         ("jobs: [\n", 2, "not YAML"),
     ],
 )
-def test_a_file_of_another_shape_is_reported_what_to_write(text: str, line: int, words: str) -> None:
+def test_the_error_for_a_file_of_another_shape_says_what_to_write(text: str, line: int, words: str) -> None:
     (fault,) = read(text).faults
     assert fault.line == line and words in fault.message
 
@@ -161,7 +161,7 @@ def test_a_file_may_hold_several_documents() -> None:
     assert [(job.owner, job.name, job.line) for job in read(text).jobs] == [("a", "a", 3), ("b", "b", 9)]
 
 
-def test_a_one_off_that_has_passed_is_no_mistake_of_the_file() -> None:
+def test_a_one_off_in_the_past_is_not_an_error_of_the_file() -> None:
     found = read(f"jobs:\n  - name: a\n    schedule: 2020-01-01T00:00:00Z\n    target: {HTTP}\n")
     assert found.faults == []
 

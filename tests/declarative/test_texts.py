@@ -1,4 +1,4 @@
-"""YAML, JSON and TOML: the same values, each with the line it stands on."""
+"""YAML, JSON and TOML: the same values, each with its line."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def test_plain_words_of_yaml_are_text_unless_json_knows_them(text: str) -> None:
     assert yaml(f"a: {text}").value == {"a": text}
 
 
-def test_numbers_and_words_of_json_are_what_they_are() -> None:
+def test_json_numbers_and_literals_keep_their_type_in_yaml() -> None:
     assert yaml("[1, -2, 1.5, 1e3, true, false, null, ~, '5']").value == [
         1,
         -2,
@@ -85,7 +85,7 @@ def test_yaml_that_cannot_be_read_says_on_which_line(text: str, line: int, words
     assert caught.value.line == line and words in caught.value.message
 
 
-def test_what_is_odd_but_readable_in_yaml_does_not_hide_the_rest() -> None:
+def test_every_fault_in_readable_yaml_is_reported_with_its_line() -> None:
     marked = yaml("a: 1\na: 2\n5: x\nb: !!python/object:os.system x\nc: !!int x\n")
     assert [line for line, _ in marked.faults] == [2, 3, 4, 5]
 
@@ -145,7 +145,7 @@ def test_toml_that_cannot_be_read_says_on_which_line() -> None:
     assert caught.value.line == 2
 
 
-def test_a_pointer_is_followed_as_far_as_the_document_goes() -> None:
+def test_a_pointer_becomes_a_path_even_if_the_document_lacks_it() -> None:
     document = {"a/b": [{"c~d": 1}]}
     assert resolve(document, "/a~1b/0/c~0d") == ("a/b", 0, "c~d")
     assert resolve(document, "/missing") == ("missing",)

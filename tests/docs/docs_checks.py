@@ -1,4 +1,4 @@
-"""What can be said of a block without running it: that it reads as what it claims to be."""
+"""Checks of a code block that do not run it: that it is valid in its language."""
 
 from __future__ import annotations
 

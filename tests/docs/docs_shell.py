@@ -174,7 +174,7 @@ class Shell:
             try:
                 while piece := terminal.read(65536):
                     pieces += piece
-            except OSError:  # how Linux says that nobody has the other end any more
+            except OSError:  # how Linux reports that the other end is closed
                 pass
         return process.wait(), ESCAPES.sub("", pieces.decode("utf-8", "replace")).replace("\r\n", "\n")
 

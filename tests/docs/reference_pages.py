@@ -31,7 +31,8 @@ PURPOSES = {
     "data_dir": "The folder of the embedded PostgreSQL.",
     "host": "The address the API listens on. On any address but loopback it starts only if there is an API key.",
     "port": "The port of the API; 0 takes a free one. If no port was set and 8787 is in use, the next free one.",
-    "require_keys": "No request without a key, also [from this machine](../howto/keys-and-tenants.md#who-needs-a-key).",
+    "require_keys": "No request is answered without a key, not even one "
+    "[from this machine](../howto/keys-and-tenants.md#who-needs-a-key).",
     "metrics_port": "A separate port for `/metrics`, `/livez` and `/readyz`; 0 takes a free one.",
     "migrate": "Apply pending migrations of your own database at start.",
     "app": "The Python jobs to register and run.",
@@ -40,8 +41,8 @@ PURPOSES = {
     "allow_shell": "The tenants whose [shell jobs](../howto/shell-jobs.md) this worker runs; requires API keys.",
     "shell_user": "The system user that commands run as, instead of the user of the worker; needs root.",
     "concurrency": "How many runs a worker executes at once.",
-    "tenant_headroom": "The part of a worker's slots that no tenant takes beyond its fair share: see"
-    " [shares](../howto/queues-and-limits.md#tenant-shares). 0 turns it off.",
+    "tenant_headroom": "The fraction of a worker's slots kept for tenants below their fair share: see"
+    " [shares](../howto/queues-and-limits.md#tenant-shares). 0 keeps none.",
     "queues": "The queues that a worker serves.",
     "drain_seconds": "How long executing runs may continue after SIGTERM.",
     "lease_ttl_seconds": "How long a node may be silent before the others evict it.",
@@ -67,7 +68,7 @@ PURPOSES = {
     "trace_ratio": "The share of runs that is traced.",
     "api_url": "The server that the command line calls.",
     "api_key": "The key that the command line sends.",
-    "log_format": "`auto`: readable on a terminal, JSON elsewhere.",
+    "log_format": "The format of log lines; `auto`: readable on a terminal, JSON elsewhere.",
     "log_level": "The lowest level that is logged.",
     "failpoints": "For the test suite: where the process crashes. Refused with `production`.",
     "production": "Refuse settings that are for tests only.",
@@ -112,8 +113,10 @@ TARGET_ADVICE = {
     (
         "http",
         "headers",
-    ): "Additional headers, each text or a [secret](../howto/secrets.md). The command line shows only their names.",
-    ("python", "function"): "A function of the workers' app: `module:name`, or the name it is registered under.",
+    ): "Additional headers, each text or a [secret](../howto/secrets.md). `detent job get` shows only their names, "
+    "because values are often secret.",
+    ("python", "function"): "A function of the app that workers load (`--app`): `module:name`, or the name it is "
+    "registered under.",
     ("python", "isolate"): "`process` runs it in a separate process: see [isolation](../howto/isolation.md).",
     ("shell", "command"): "A string for `/bin/sh -c`, or a list of words that is run directly.",
     ("shell", "env"): "Additional environment variables of the command, each text or a [secret](../howto/secrets.md).",
@@ -212,7 +215,7 @@ def kind_text(field: dict[str, Any]) -> str:
         case "boolean":
             return "`true`, `false`"
         case "array":
-            return f"list of up to {field['maxItems']}" if "maxItems" in field else "list"
+            return f"list of up to {field['maxItems']} items" if "maxItems" in field else "list"
         case "object":
             return "object"
         case _:

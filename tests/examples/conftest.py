@@ -1,4 +1,4 @@
-"""A real server in a process of its own, on a database of its own."""
+"""A real server in a separate process, on a separate database."""
 
 from __future__ import annotations
 

@@ -71,7 +71,7 @@ class Servers:
         self._made: list[Server] = []
 
     async def primary(self, name: str = "primary", **variables: str) -> Server:
-        """With an empty, migrated database."""
+        """A server with an empty, migrated database."""
         server = QuickServer(self._folder, name, **variables)
         server.copy_files(self._base)
         return await self._start(server)

@@ -1,4 +1,4 @@
-"""The database's clock steps: nothing fires because of it before somebody has looked."""
+"""The database's clock steps: nothing fires because of it before an operator resumes the ticks."""
 
 from __future__ import annotations
 
@@ -53,11 +53,12 @@ async def make_jobs(server: Server) -> None:
 
 async def work_begins(server: Server, *processes: Process) -> None:
     await until(lambda: ask(server, f"SELECT ({SECONDS_RUNS}) > 1"), 30, "ticks to fire")
-    await until(lambda: all(process.session for process in processes), 30, "everybody to have joined")
+    await until(lambda: all(process.session for process in processes), 30, "all nodes to have joined")
 
 
 async def has_gone_on(*processes: Process) -> None:
-    """Whatever the step has done to memberships is over: all partitions are led, and everybody has beaten since."""
+    """Wait until the effects of the step on memberships are over: all partitions are led, and all nodes sent a
+    heartbeat."""
     begun = monotonic()
 
     def settled() -> bool:
@@ -78,7 +79,7 @@ async def test_a_clock_that_steps_forward_by_a_day_holds_all_ticks_until_an_oper
         clock.set("+1d")
         reason = await until(lambda: ask(server, HOLD), 30, "the hold")
         assert "the database's clock stepped forward by" in reason
-        assert await ask(server, YOUNG) == 0, "nobody who was there can say that the clock is steady"
+        assert await ask(server, YOUNG) == 0, "no node that was there confirms that the clock is steady"
         assert await ask(server, "SELECT held_by FROM cluster") == "clock"
         before = await ask(server, SECONDS_RUNS)
         await has_gone_on(one, other)
@@ -139,7 +140,7 @@ async def test_a_process_that_starts_after_the_step_waits_for_those_who_saw_it(s
         clock.set("+1d")
         async with Process(another) as newcomer:
             await until(lambda: newcomer.session, 30, "the new process to join")
-            assert await ask(server, HOLD), "whoever was there has spoken first"
+            assert await ask(server, HOLD), "the nodes that were there reported first"
             await has_gone_on(witness, newcomer)
             assert await ask(server, HOURLY) == 0
 

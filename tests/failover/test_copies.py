@@ -1,4 +1,4 @@
-"""Copies of a database: they do nothing until somebody adopts them, and the original goes on."""
+"""Copies of a database: they do nothing until an operator adopts them, and the original continues."""
 
 from __future__ import annotations
 
@@ -104,8 +104,8 @@ async def test_a_dump_of_a_running_cluster_restored_beside_it_does_nothing_until
             await until(lambda: len(process.refusals) > 3, 20, "the copy to be looked at more than once")
             assert process.session is None
             assert process.refusals[0] == (
-                "This database may be a copy: it was created as another database of this server (its data was "
-                "restored here). Nothing fires or runs from it, so that nothing is done twice. If the original is "
+                "This database may be a copy: its data was restored on this server (the database or its tables "
+                "have new ids). Nothing fires or runs from it, so that nothing is done twice. If the original is "
                 "gone, or this database is to run on its own, run `detent db adopt`."
             )
             worker = await copied.pull.worker(1, "a worker")
@@ -149,7 +149,7 @@ async def test_a_database_made_from_another_as_its_template_is_held(servers: Ser
     await make_jobs(primary.url)
     await ask(url_in(primary, "postgres"), f"CREATE DATABASE copy TEMPLATE {DATABASE}")
     async with opened(url_in(primary, "copy")) as store:
-        with pytest.raises(SuspectedCopy, match="it was created as another database of this server"):
+        with pytest.raises(SuspectedCopy, match="its data was restored on this server"):
             await AdmissionCheck(store, 0).admit()
 
 
@@ -186,7 +186,7 @@ async def test_a_copy_without_jobs_is_a_copy_of_no_cluster(servers: Servers) -> 
     said = detent("db", "adopt", url=copy)
     assert "nothing to adopt in this database: it has no jobs" in said.stderr
     async with opened(copy) as store:
-        await AdmissionCheck(store, 0).examine()  # before anybody adds the first one
+        await AdmissionCheck(store, 0).examine()  # before the first job is added
     await make_jobs(copy)
     async with opened(copy) as store:
         assert (await AdmissionCheck(store, 0).admit()).incarnation > 1
@@ -254,7 +254,7 @@ def test_what_is_decided_about_a_database(found: DatabaseIdentity, origin: Datab
 
 def test_why_a_database_is_held_is_said_in_half_a_sentence() -> None:
     assert "another server" in why_held(identity(THERE._replace(system=9, timeline=9)))
-    assert "another database of this server" in why_held(identity(THERE._replace(table=9)))
-    assert "on timeline 3, and it has been on 4" in why_held(identity(THERE._replace(timeline=3)))
+    assert "restored on this server" in why_held(identity(THERE._replace(table=9)))
+    assert "on timeline 3, although it was already on 4" in why_held(identity(THERE._replace(timeline=3)))
     assert "no node has ever sent a heartbeat" in why_held(identity(THERE._replace(timeline=5), silence=None))
     assert "for 90 minutes" in why_held(identity(THERE._replace(timeline=5), silence=90 * MINUTE))

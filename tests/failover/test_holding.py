@@ -1,4 +1,4 @@
-"""One switch for all ticks: while it is off nothing fires, and what was fired goes on."""
+"""One switch for all ticks: while they are paused nothing fires, and runs that were fired continue."""
 
 from __future__ import annotations
 

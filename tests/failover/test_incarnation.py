@@ -242,7 +242,7 @@ async def test_nodes_leave_an_old_primary_that_goes_on_as_if_nothing_had_happene
     await make_job(primary)
     async with opened(url_of(primary, standby)) as store, Process(store) as process:
         await until(lambda: ask(standby, RUNS), 20, "a run that both know")
-        await standby.promote()  # nobody stops the old one, whose connections are all there
+        await standby.promote()  # the old one is not stopped, and keeps its connections
         runs = await ask(standby, RUNS)
         await until(lambda: ask(standby, f"SELECT ({RUNS}) > {runs}"), 20, "a run on the new server")
         assert process.session is not None

@@ -1,8 +1,8 @@
 """Everything is down for six hours: what runs afterwards, in which order, how fast, and what is on record.
 
-The outage is made by setting the database's clock while nobody is there. What should have become of each tick is walked
-through here, tick by tick, by the words of the rule; the product counts. A node judges a job's ticks at the moment it
-comes to them, which is not known to the millisecond: what it did must be right for some moment of the time in question.
+The outage is produced by setting the database's clock while no node runs. The test derives the expected fate of each
+tick by applying the documented rule tick by tick; the product computes it by counting. A node decides about a job's
+ticks at a moment that is not known to the millisecond: its decision must be right for some moment of a short interval.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ OVERLAPS = ("SKIP", "SKIP", "ALLOW", "QUEUE")
 
 
 def specs(count: int, seed: int = 6) -> list[JobSpec]:
-    """Every policy with every schedule; graces, limits and zones by chance, the same every time."""
+    """Every policy with every schedule; random graces, limits and zones from a fixed seed."""
     chance = random.Random(seed)
     pairs = [(missed, schedule) for missed in MISSED for schedule in SCHEDULES]
     return [

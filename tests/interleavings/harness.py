@@ -34,7 +34,7 @@ from detent.store.statement import STATEMENTS
 PATIENCE = 0.002
 STATEMENT_LIMIT = "20s"
 VACUUM_EVERY = 100
-MOST_TRIES = 20
+MAX_TRIES = 20
 
 BLOCKED = "SELECT count(*) FROM unnest($1::integer[]) AS pid WHERE cardinality(pg_blocking_pids(pid)) > 0"
 GONE = "SELECT NOT EXISTS (SELECT FROM pg_stat_activity WHERE pid = $1)"
@@ -204,7 +204,8 @@ class Stage:
         kill: Kill | None = None,
         chance: random.Random | None = None,
     ) -> Performance:
-        """Play one order: as `prefix` says, then the first who can move, or anybody if there is a `chance`."""
+        """Play one order: as `prefix` says, then the first actor that can move, or a random one if `chance` is
+        given."""
         self._played += 1
         if self._played % VACUUM_EVERY == 0:
             await self.admin.execute("VACUUM")
@@ -332,7 +333,7 @@ async def explore(stage: Stage, play: Play, kill: Kill | None = None, *, to_the_
         performance = await stage.perform(play, prefix, kill)
         # Of two statements that wait for the same row, the server now and then lets the later one go first; then the
         # order that was asked for did not come about, and is asked for again.
-        for _ in range(MOST_TRIES):
+        for _ in range(MAX_TRIES):
             if not performance.diverged:
                 break
             performance = await stage.perform(play, prefix, kill)
@@ -356,7 +357,7 @@ async def explore_with_kills(stage: Stage, play: Play) -> Report:
 
 
 async def sample(stage: Stage, play: Play, steps: Sequence[int], count: int, seed: int = 7) -> Report:
-    """Some orders with a kill, chosen by chance; the seed makes them the same every time."""
+    """Some random orders with a kill; the seed makes them the same every time."""
     chance = random.Random(seed)
     kills = [Kill(number, after) for number, most in enumerate(steps) for after in range(1, most)]
     report = Report()

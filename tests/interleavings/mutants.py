@@ -1,4 +1,4 @@
-"""The protocol with one rule taken out of its text. A harness that finds nothing wrong with these proves nothing."""
+"""The protocol with one rule removed from its SQL. A harness that finds nothing wrong with these proves nothing."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class Mutant:
 
     @property
     def sound(self) -> Scenario:
-        """The same scenario with the protocol as it is."""
+        """The same scenario with the unchanged protocol."""
         return scenarios.FIRE_SETTLE_AND_TAKE_OVER if self.scenario is SPLIT else self.scenario
 
     @property
@@ -31,7 +31,7 @@ class Mutant:
 
 
 def changed(name: str, *replacements: tuple[str, str]) -> str:
-    """The text of a statement with each passage replaced; a passage that is not there exactly once is an error."""
+    """The text of a statement with each passage replaced; each must occur exactly once."""
     text = STATEMENTS[name].text
     for before, after in replacements:
         if text.count(before) != 1:
@@ -113,7 +113,7 @@ MUTANTS = (
         {"node/heartbeat": changed("node/heartbeat", ("= now() + ttl", "= now() + ttl + $2 * interval '1 second'"))},
     ),
     Mutant(
-        "a release that does not look again whether the job was paused",
+        "a release that does not check again whether the job was paused",
         scenarios.RELEASE_AND_PAUSE,
         {
             "catch_up/release": changed(
@@ -141,7 +141,7 @@ MUTANTS = (
             )
         },
     ),
-    # Not asked for by name, but each was a way to get it wrong.
+    # Further rules whose absence the harness must notice.
     Mutant(
         "the fire with a node row that is not even read",
         scenarios.FIRE_AND_TAKE_OVER,

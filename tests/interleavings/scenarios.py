@@ -1,4 +1,4 @@
-"""Who meets whom. Each scenario is small enough that all its orders can be played."""
+"""Which actors run concurrently. Each scenario is small enough that all its orders can be played."""
 
 from __future__ import annotations
 
@@ -212,7 +212,7 @@ RELEASE_AND_DELETE = Scenario(
     {1: (0, 1, 2)},
 )
 RELEASE_AND_DROP = Scenario(
-    "a release against somebody who drops the rest",
+    "a release against an operator who drops the rest",
     owes(0, 2, lanes=5),
     (("release", scripts.releases(NEW)), ("drop", scripts.drops())),
     {1: (0, 1, 2)},

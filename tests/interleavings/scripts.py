@@ -1,4 +1,4 @@
-"""What an actor does: the product's statements in the product's order, each a step of its own.
+"""What an actor does: the product's statements in the product's order, each a separate step.
 
 Statements that matter to the race are held open over the steps of others (`open`, then `commit`); the rest are alone in
 their transaction, as in the product.
@@ -329,7 +329,7 @@ def releases(node: int, count: int = 1) -> Script:
                 None if following > row["until"] else following,
             )
             if not await actor.open("catch_up/lock_jobs", node, [1]):
-                await actor.rollback()  # somebody has the job in hand
+                await actor.rollback()  # another actor has locked the job
                 continue
             fates = await actor.run("catch_up/release", node, INCARNATION, MANUAL, *([value] for value in sent))
             await actor.commit()
@@ -350,7 +350,7 @@ def stops(status: str, last: int) -> Script:
             [1], now, [status], now, [status], [None], [None], None, [], [], [], [], [],
         )  # fmt: skip
         await actor.commit()
-        assert moved, "nobody else changes this job"
+        assert moved, "no other actor changes this job"
         world.paused = len(world.released)
 
     return script

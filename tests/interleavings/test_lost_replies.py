@@ -1,4 +1,4 @@
-"""Replies that never arrive: the statement committed, and whoever sent it does not know."""
+"""Replies that never arrive: the statement committed, and its sender does not know."""
 
 from __future__ import annotations
 
@@ -51,8 +51,8 @@ async def store(proxy: tuple[CuttingProxy, str]) -> AsyncIterator[Store]:
 
 
 def lose(proxy: tuple[CuttingProxy, str], lost: str) -> None:
-    """Of the next statement. Tests send it once before, in vain, so that the driver has already asked the server what
-    it has to know about its types."""
+    """Lose the reply (or the request) of the next statement. Tests send that statement once before, without effect, so
+    that the driver already knows its types and sends nothing else."""
     if lost == "reply":
         proxy[0].lose_next_reply()
     else:

@@ -1,15 +1,15 @@
 """The small state the actors play on, what they learned, the recovery after them, and the rules that must then hold.
 
 Two nodes meet: 1 is expired, so that it may be evicted at any moment, and 2 is healthy. Node 3 comes afterwards, alone:
-it evicts everybody else, rescues, takes over, fires what is due and settles everything, as survivors would. Then:
+it evicts all other nodes, rescues, takes over, fires what is due and settles everything, as survivors would. Then:
 
     each expected tick is accounted for exactly once, and nothing else is
     no run is left behind, and none is both live and finished
     tokens of a run rise with every grant, and it ends under the last one granted
     each run is settled at most once, with the words of the settle that was accepted
-    after a cancel was acknowledged, its run is granted to nobody
+    after a cancel was acknowledged, its run is granted to no node
     after a pause was acknowledged, nothing is released
-    nobody is evicted whose lease has not ended, and nothing is granted to a node that was evicted
+    no node is evicted whose lease has not ended, and nothing is granted to a node that was evicted
     terms rise
 """
 
@@ -34,7 +34,7 @@ INCARNATION = 1
 FIRST_TOKEN = INCARNATION << 22 | 1
 CRASH_CAP = 3
 SECOND = timedelta(seconds=1)
-MOST_PASSES = 20
+MAX_PASSES = 20
 # Schedule numbers of the cursors here, with their steps.
 STEPS = {1: 1 * SECOND, 2: 3 * SECOND}
 EVERY_SECOND, EVERY_THREE = 1, 2
@@ -165,7 +165,7 @@ class Survivor:
             self._world.terms += [row["term"] for row in taken]
             await self._run("node/delete", node)
         await self._run_what_waits()
-        for _ in range(MOST_PASSES):
+        for _ in range(MAX_PASSES):
             released = await self._release_what_is_owed()
             if not await self._fire_what_is_due() and not released:
                 return
@@ -253,7 +253,7 @@ def _account(world: World, live: list[Any], past: list[Any], owed: list[Any]) ->
     lost = [f"lost: {_name(key)} has no run" for key in sorted(expected - rows.keys())]
     doubled = [f"doubled: {_name(key)} has {count} runs" for key, count in rows.items() if count > 1]
     # A trigger whose reply was never seen may have committed.
-    foreign = [f"foreign: {_name(key)} is no tick" for key in rows.keys() - expected if key.serial == 0]
+    foreign = [f"foreign: {_name(key)} is not a tick" for key in rows.keys() - expected if key.serial == 0]
     return lost + doubled + foreign
 
 

@@ -1,4 +1,4 @@
-"""For tests of what is told to the outside: sessions in this process, and what is scraped from one."""
+"""For tests of metrics, logs and notices: sessions in this process, and what is scraped from one."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A real server that keeps what it is sent, and answers as it is told."""
+"""A real HTTP server that stores each message it receives, and answers with the statuses a test sets."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class Message(NamedTuple):
 
     @property
     def authentic(self) -> bool:
-        """As a receiver would check it."""
+        """Whether the signature is valid, checked in the way a receiver would."""
         text = f"{self.headers['webhook-id']}.{self.headers['webhook-timestamp']}.".encode() + self.body
         expected = base64.b64encode(hmac.new(SECRET_BYTES, text, hashlib.sha256).digest()).decode()
         return hmac.compare_digest(self.headers.get("webhook-signature", ""), f"v1,{expected}")
@@ -40,10 +40,10 @@ class Receiver:
         self.messages: list[Message] = []
         self.url = ""
         self.answers: list[int] = []
-        """What to answer next; then 204."""
+        """Statuses to answer with, in order; 204 when empty."""
 
     def events(self) -> list[str]:
-        """Of the messages that were answered well: what they were about."""
+        """The event type of every message received."""
         return [message.document["type"].rpartition(".")[2] for message in self.messages]
 
     async def _receive(self, request: web.Request) -> web.Response:
@@ -71,7 +71,7 @@ async def receiving() -> AsyncIterator[Receiver]:
 
 
 class Silence:
-    """A server that takes what it is sent and never answers."""
+    """A server that accepts connections and never answers."""
 
     def __init__(self) -> None:
         self.asked = asyncio.Event()

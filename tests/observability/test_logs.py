@@ -1,4 +1,4 @@
-"""Every transition of a run is in the log, found by the run's id; and costs nothing while nobody reads it."""
+"""Every transition of a run is in the log, found by the run's id; and it costs nothing while debug logging is off."""
 
 from __future__ import annotations
 
@@ -102,7 +102,7 @@ async def test_what_every_run_goes_through_is_not_even_made_while_that_no_node_r
     store: Store, start: StartSession, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def refuse(*_: object) -> dict[str, Any]:
-        raise AssertionError("made for nobody")
+        raise AssertionError("formatted although debug logging is off")
 
     monkeypatch.setattr(transitions, "facts_of", refuse)
     metrics = Metrics()
@@ -113,8 +113,8 @@ async def test_what_every_run_goes_through_is_not_even_made_while_that_no_node_r
 
 def test_of_very_many_some_stand_for_the_rest(lines: list[Any]) -> None:
     transitions.log_some("warning", "run dead", [{"run_id": str(number)} for number in range(1000)])
-    assert len(lines) == transitions.MOST_LINES + 1
-    assert lines[-1]["others"] == 1000 - transitions.MOST_LINES
+    assert len(lines) == transitions.MAX_LINES + 1
+    assert lines[-1]["others"] == 1000 - transitions.MAX_LINES
 
 
 @pytest.mark.parametrize(

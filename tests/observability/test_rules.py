@@ -93,7 +93,7 @@ def test_an_alert_that_is_changed_fails_its_test(
         if done.returncode != 0:
             assert "exp:" in done.stdout + done.stderr, "it is refused, not noticed"
             return
-    pytest.fail("nobody notices")
+    pytest.fail("no rule notices it")
 
 
 @pytest.mark.parametrize("tests", RULE_TESTS, ids=lambda path: path.stem)
@@ -145,6 +145,6 @@ async def test_every_metric_that_a_rule_or_the_dashboard_names_is_reported_by_a_
 
 
 def test_the_dashboard_shows_every_metric_there_is() -> None:
-    """What nobody looks at need not be counted."""
+    """A metric that no rule and no panel uses need not exist."""
     shown = " ".join([*dashboard_queries(), *(rule["expr"] for rule in rules())])
     assert [family.name for family in every_metric() if family.name not in shown] == []

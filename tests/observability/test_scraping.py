@@ -64,7 +64,7 @@ async def test_what_is_reported_is_what_the_manual_lists(told: tuple[list[str], 
 
 
 def listed() -> list[Metric]:
-    """As they are read: the text format of old knows of no `info`."""
+    """The metrics in the form that a scraper reads: the old text format has no type `info`."""
     families = list(every_metric())
     for family in families:
         if family.type == "info":

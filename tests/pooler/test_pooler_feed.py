@@ -1,4 +1,4 @@
-"""The feed that stands in for notifications: nothing is lost, nothing is said twice, nothing is written for nobody."""
+"""The feed that replaces notifications: none is lost, none is delivered twice, none is written without a reader."""
 
 from __future__ import annotations
 

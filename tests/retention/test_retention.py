@@ -1,4 +1,4 @@
-"""Old history goes without anybody noticing, one node at a time, and what deleted jobs leave behind goes after it."""
+"""Old history is removed without blocking anything, by one node at a time; then the rows that deleted jobs left."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ def keeper(store: Store, archive: Any = None, node: int = NODE, days: int = KEEP
 
 
 async def again(look: Any, store: Store, archive: Any = None, **options: Any) -> None:
-    """As if it were time for it once more."""
+    """Run retention again, as if its next turn had come."""
     await look.execute("UPDATE turns SET done_at = NULL")
     await keeper(store, archive, **options).tick()
 
@@ -206,7 +206,7 @@ async def test_late_results_are_looked_for_without_reading_the_day(look: Any, st
 
 
 async def test_readers_and_writers_do_not_wait_while_history_goes(look: Any, store: Store, another: Any) -> None:
-    """A reader holds its snapshot for as long as it likes: the detach waits for it, and nobody waits for the detach."""
+    """A reader may keep its snapshot for long: the detach waits for the reader, and nothing waits for the detach."""
     first = await old_history(look, store)
     await add_run(look, 1, first)
     async with another.transaction(isolation="repeatable_read", readonly=True):

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from detent.domain.schedule import Schedule
-from detent.domain.schedule.preview import MOST_CHANGES, clock_changes
+from detent.domain.schedule.preview import MAX_CHANGES, clock_changes
 
 NOW = datetime(2026, 11, 16, tzinfo=UTC)
 
@@ -74,8 +74,8 @@ def test_however_many_times_a_schedule_names_what_is_looked_at_is_bounded(spec: 
         found = clock_changes(schedule, NOW)
     finally:
         resolver.source = counting.source
-    assert len(found) <= MOST_CHANGES
-    assert counting.asked <= 3 * 100 * MOST_CHANGES
+    assert len(found) <= MAX_CHANGES
+    assert counting.asked <= 3 * 100 * MAX_CHANGES
 
 
 class Counting:

@@ -1,4 +1,4 @@
-"""Previews: what is shown to somebody before a schedule is saved."""
+"""Previews: what a user sees before a schedule is saved."""
 
 from __future__ import annotations
 

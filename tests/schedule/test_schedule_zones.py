@@ -106,7 +106,7 @@ def test_a_zone_remembers_a_bounded_number_of_centuries() -> None:
     zone = load_zone("Europe/Vienna")
     for year in range(1975, 9975, 100):
         zone.segment(int(datetime(year, 1, 1, tzinfo=UTC).timestamp()))
-    assert len(zone._chunks) <= zones.MOST_CHUNKS
+    assert len(zone._chunks) <= zones.MAX_CHUNKS
 
 
 def test_the_ends_of_a_chunk_are_no_changes() -> None:

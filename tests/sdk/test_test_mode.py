@@ -79,7 +79,7 @@ def test_a_function_that_raises_is_tried_again_after_the_longest_wait_its_job_al
         (run,) = t.runs
         assert (run.status, run.attempt, run.outcome) == ("retrying", 1, "failed")
         assert (run.error, type(run.attempts[0].exception)) == ("ConnectionError: away", ConnectionError)
-        assert t.advance(minutes=2) == [], "a retry is no new run"
+        assert t.advance(minutes=2) == [], "a retry is not a new run"
     assert [(attempt.at - run.scheduled_at).total_seconds() for attempt in run.attempts] == [0, 10, 30, 60]
     assert (run.status, run.outcome, run.result, run.error) == ("succeeded", "succeeded", "done", None)
     assert keys == [(run.idempotency_key, number, number) for number in (1, 2, 3, 4)]
@@ -263,7 +263,7 @@ def test_what_cannot_be_is_refused_in_a_sentence() -> None:
 
 
 def test_a_clock_sent_too_far_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(mode, "MOST_ATTEMPTS", 1000)
+    monkeypatch.setattr(mode, "MAX_ATTEMPTS", 1000)
     app = Detent()
 
     @app.job(every="1s")

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from detent.domain.secret_keys import key_id, read_master_keys
-from detent.jobs.secrets import MOST_VERSIONS
+from detent.jobs.secrets import MAX_VERSIONS
 from detent.runtime.envelope import generate_master_key, generate_signing_key
 from tests.api.api_client import ApiClient
 from tests.api.api_server import Readiness, serving
@@ -75,11 +75,11 @@ async def test_a_later_rotation_does_not_prolong_a_former_value(api: ApiClient, 
 async def test_no_secret_has_endless_versions(api: ApiClient) -> None:
     await stored(api)
     rotation = {"value": "another value", "keep_seconds": 600}
-    for _ in range(MOST_VERSIONS - 1):
+    for _ in range(MAX_VERSIONS - 1):
         await api.good("POST", f"{SECRETS}/payments/rotate", json=rotation)
     refused = await api.problem("POST", f"{SECRETS}/payments/rotate", 409, json=rotation)
-    assert f"{MOST_VERSIONS} valid versions" in refused["detail"]
-    assert (await api.good("GET", f"{SECRETS}/payments"))["version"] == MOST_VERSIONS
+    assert f"{MAX_VERSIONS} valid versions" in refused["detail"]
+    assert (await api.good("GET", f"{SECRETS}/payments"))["version"] == MAX_VERSIONS
 
 
 @pytest.mark.parametrize(

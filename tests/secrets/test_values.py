@@ -145,7 +145,7 @@ async def test_a_former_version_is_not_used_after_its_time(values: SecretValues,
 async def test_no_value_stays_in_memory_that_nothing_uses(
     values: SecretValues, reader: Reader, clock: Clock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(secrets_module, "MOST_SECRETS", 3)
+    monkeypatch.setattr(secrets_module, "MAX_SECRETS", 3)
     for number in range(5):
         reader.stored[1, f"secret-{number}"] = [(f"value-{number}", None)]
         await filled(values, definition(f"secret-{number}"))

@@ -1,4 +1,4 @@
-"""Requests made up by chance, for every route: paths, queries, headers and bodies that are nearly right.
+"""Random requests for every route: paths, queries, headers and bodies that are nearly right.
 
 Purely random bytes never get past the first check. So each request starts from one that the server accepts, and a few
 of its parts are replaced: by values at the edge of their type, of another type, or not of the format at all.

@@ -12,7 +12,7 @@ import pytest
 from detent.domain import registration
 from detent.domain.job import HttpTarget, JobSpec
 from detent.domain.registration_cost import is_large
-from detent.jobs.batches import MOST_FAULTS
+from detent.jobs.batches import MAX_FAULTS
 from tests.api.api_client import HTTP, ApiClient
 from tests.api.api_server import Readiness, serving
 
@@ -20,7 +20,7 @@ JOBS, BATCH = "/api/v1/jobs", "/api/v1/jobs/batch"
 JOB: dict[str, Any] = {"schedule": "@daily", "target": HTTP}
 LONG = "Europe/Berlim" * 8_000
 # A comparison costs about ten microseconds with each known name of this length.
-MOST_CHARACTERS = MOST_KNOWN = 100
+MAX_CHARACTERS = MAX_KNOWN = 100
 
 
 @pytest.fixture
@@ -46,8 +46,8 @@ def compared(monkeypatch: pytest.MonkeyPatch) -> list[tuple[int, int]]:
 
 def assert_cheap(compared: list[tuple[int, int]], most: int) -> None:
     assert len(compared) <= most
-    assert max((size for size, _ in compared), default=0) <= MOST_CHARACTERS
-    assert max((known for _, known in compared), default=0) <= MOST_KNOWN
+    assert max((size for size, _ in compared), default=0) <= MAX_CHARACTERS
+    assert max((known for _, known in compared), default=0) <= MAX_KNOWN
 
 
 @pytest.mark.parametrize(
@@ -77,9 +77,9 @@ async def test_a_batch_is_refused_after_a_hundred_faults_and_the_rest_is_not_exa
     api: ApiClient, compared: list[tuple[int, int]], wrong: dict[str, Any]
 ) -> None:
     problem = await api.problem("POST", BATCH, 422, json=[{**JOB, **wrong}] * 1_000)
-    assert problem["detail"].startswith(f"More than {MOST_FAULTS} of the jobs are wrong, so none was registered; at ")
-    assert len(problem["errors"]) == MOST_FAULTS
-    assert_cheap(compared, MOST_FAULTS + 1)
+    assert problem["detail"].startswith(f"More than {MAX_FAULTS} of the jobs are wrong, so none was registered; at ")
+    assert len(problem["errors"]) == MAX_FAULTS
+    assert_cheap(compared, MAX_FAULTS + 1)
 
 
 NESTED: dict[str, Any] = {"a": {"b": [{"c": [[number] for number in range(50)]} for _ in range(40)]}}

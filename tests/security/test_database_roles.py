@@ -126,7 +126,7 @@ async def older_data_folder(data_dir: Path) -> None:
     """As older versions made it: one role, which is initdb's superuser, owns everything."""
     account = await host.account_for(data_dir / "postgres")
     binaries, _ = await host.binaries_for(account, host.bundled_binaries(), data_dir.parent / "system")
-    await host.place_for(account, data_dir, data_dir.parent / "system")
+    await host.home_for(account, data_dir, data_dir.parent / "system")
     cluster = data_dir / "postgres"
     cluster.mkdir(mode=0o700)
     host.give(account, cluster)

@@ -15,7 +15,7 @@ from tests.cli.command_line import CommandLine
 
 NOW = datetime(2026, 11, 15, 12, tzinfo=UTC)
 DEEP = "deeper than 64 levels: make it flatter."
-EXPANDS = "expand to too many values: write them out, or split the file."
+TOO_MANY_VALUES = "expand to too many values: write them out, or split the file."
 
 
 def levels(first: str, level: Callable[[int], str]) -> str:
@@ -24,10 +24,13 @@ def levels(first: str, level: Callable[[int], str]) -> str:
 
 HOSTILE = {
     # Ten aliases of ten aliases: a billion values.
-    "aliases.yaml": (levels("a0: &a0 [x]\n", lambda n: f"a{n}: &a{n} [{', '.join([f'*a{n - 1}'] * 10)}]\n"), EXPANDS),
+    "aliases.yaml": (
+        levels("a0: &a0 [x]\n", lambda n: f"a{n}: &a{n} [{', '.join([f'*a{n - 1}'] * 10)}]\n"),
+        TOO_MANY_VALUES,
+    ),
     "merges.yaml": (
         levels("m0: &m0 {k: 1}\n", lambda n: f"m{n}: &m{n} {{<<: [{', '.join([f'*m{n - 1}'] * 10)}]}}\n"),
-        EXPANDS,
+        TOO_MANY_VALUES,
     ),
     "itself.yaml": ("jobs: &a [*a]", DEEP),
     "merges-itself.yaml": ("jobs: &a {<<: *a}", DEEP),
@@ -36,7 +39,7 @@ HOSTILE = {
     "keys.yaml": ("? " * 20_000, DEEP),
     "documents.yaml": (
         (levels("a0: &a0 [x]\n", lambda n: f"a{n}: &a{n} [*a{n - 1}, *a{n - 1}, *a{n - 1}]\n") + "---\n") * 20,
-        EXPANDS,
+        TOO_MANY_VALUES,
     ),
     "indented.yaml": ("\n".join(" " * depth + "a:" for depth in range(200)), DEEP),
     "brackets.json": ("[" * 100_000, DEEP),

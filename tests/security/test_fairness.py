@@ -20,7 +20,7 @@ from detent.domain.job import JobSpec, PythonTarget
 from detent.domain.run import Call, NotBegun, Outcome, Succeeded
 from detent.domain.target_access import PUBLIC_ONLY
 from detent.jobs import JobOperations
-from detent.scheduler.scheduler import MOST_READ
+from detent.scheduler.scheduler import MAX_READ
 from detent.store import Store
 from detent.store.cursors import Cursor
 from detent.store.upkeep import JOBS_CHANNEL, RUNS_CHANNEL
@@ -257,7 +257,7 @@ async def test_the_ticks_of_a_herd_are_not_read_at_once(
 ) -> None:
     """While rows are read and enter the wheel, no other tick is fired."""
     fields = {"schedule": "every 50s", "target": HTTP}
-    jobs = [msgspec.convert({"name": f"flood-{n}", **fields}, JobSpec) for n in range(MOST_READ * 3 // 2)]
+    jobs = [msgspec.convert({"name": f"flood-{n}", **fields}, JobSpec) for n in range(MAX_READ * 3 // 2)]
     await JobOperations(store).registration.add(jobs, tenant=await add_tenant(store, "noisy"))
     read: list[list[int]] = []
     window = store.cursors.window
@@ -270,7 +270,7 @@ async def test_the_ticks_of_a_herd_are_not_read_at_once(
     monkeypatch.setattr(store.cursors, "window", recorded)
     await start()
     await until(lambda: len(set().union(*read)) == len(jobs), what="all cursors")
-    assert max(map(len, read)) <= MOST_READ
+    assert max(map(len, read)) <= MAX_READ
 
 
 # --- threads for handlers, of which there may be fewer than slots ---

@@ -1,6 +1,6 @@
-"""No request makes the server fail: every route, with requests made up by chance.
+"""No request makes the server fail: every route, with random requests.
 
-The seed is part of every failure: DETENT_TEST_SEED=… repeats it.
+Every failure message names the seed; set DETENT_TEST_SEED to repeat it.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ FORM = "Content-Type: application/x-www-form-urlencoded"
 
 
 class Fuzzing:
-    """Sends the requests and keeps what is wrong with their answers."""
+    """Sends the requests and collects what is wrong with the answers."""
 
     def __init__(self, url: str, key: str, other_key: str) -> None:
         self._url = url
@@ -56,7 +56,7 @@ class Fuzzing:
             fuzzer.known = await self._known()
 
     async def _known(self) -> Known:
-        """New ones now and then: what is fuzzed is also deleted."""
+        """A new job, run and session: the fuzzer may have deleted the last ones."""
         job = json.loads((await self._asked("POST", "/api/v1/jobs", body=JOB)).body).get("id", "x")
         run = json.loads((await self._asked("POST", f"/api/v1/jobs/{job}/trigger", body=b"{}")).body).get("id", "x")
         async with wire(self._url) as client:
@@ -72,7 +72,7 @@ class Fuzzing:
             return await client.ask(request(method, path, JSON, f"Authorization: Bearer {self._key}", body=body))
 
     async def _send_all(self, waiting: list[FuzzedRequest]) -> None:
-        """One after the other on one connection, which is opened again where the server closed it."""
+        """Send the requests one after the other on one connection, reconnecting when the server has closed it."""
         client: Wire | None = None
         try:
             for each in waiting:
@@ -100,16 +100,16 @@ class Fuzzing:
 
 
 def fault_of(each: FuzzedRequest, answer: WireAnswer) -> str | None:
-    documented = answer.headers.get("content-type") == "application/problem+json"
+    is_problem = answer.headers.get("content-type") == "application/problem+json"
     if answer.status >= 500 and not (answer.status == 503 and b"/problems/busy" in answer.body):
-        return "a failure"
+        return "a server error"
     if "x-injected" in answer.headers:
-        return "a header that the request made"
-    if each.method != "HEAD" and answer.status >= 400 and each.route.operation is not None and not documented:
-        return "no problem"
-    if documented and each.method != "HEAD":
+        return "a header injected by the request"
+    if each.method != "HEAD" and answer.status >= 400 and each.route.operation is not None and not is_problem:
+        return "the error is not application/problem+json"
+    if is_problem and each.method != "HEAD":
         kind = answer.problem
-        return None if json.loads(answer.body)["detail"] and kind else "a problem without a sentence"
+        return None if json.loads(answer.body)["detail"] and kind else "a problem without a detail or type"
     return None
 
 
@@ -131,7 +131,7 @@ async def keys(store: Store) -> tuple[str, str]:
     return used.key, (await store.keys.add("read", tenant=DEFAULT_TENANT)).id
 
 
-async def test_no_made_up_request_makes_a_route_fail(database_url: str, caplog: pytest.LogCaptureFixture) -> None:
+async def test_no_random_request_makes_a_route_fail(database_url: str, caplog: pytest.LogCaptureFixture) -> None:
     seed = int(os.environ.get("DETENT_TEST_SEED", "17"))
     async with whole_server(database_url, requests_per_second=0) as (server, store):
         fuzzing = Fuzzing(server.url, *await keys(store))
@@ -146,8 +146,8 @@ async def test_no_made_up_request_makes_a_route_fail(database_url: str, caplog: 
 
 @pytest.mark.long
 @pytest.mark.timeout(1800)
-async def test_ten_thousand_made_up_requests_leave_a_node_alive(database_url: str, tmp_path: Path) -> None:
-    """A process without a scheduler and a worker: what is registered is never called."""
+async def test_a_node_survives_ten_thousand_random_requests(database_url: str, tmp_path: Path) -> None:
+    """A process with neither a scheduler nor a worker: the jobs that requests create are never called."""
     seed = int(os.environ.get("DETENT_TEST_SEED", secrets.randbelow(10**6)))
     sys.stdout.write(f"seed {seed}\n")
     database = Database(database_url)

@@ -162,7 +162,7 @@ async def test_a_new_connection_does_not_make_way_before_its_request_could_be_re
 async def test_half_sent_requests_make_way_before_a_new_connection(sockets: ExitStack) -> None:
     async with probes(max_connections=8) as server, wire(server.url) as new:
         await until(lambda: len(server.connections.reading) == 1)
-        half_sent = [connected(sockets, server, LINE) for _ in range(server.connections.most_of_one_peer)]
+        half_sent = [connected(sockets, server, LINE) for _ in range(server.connections.max_of_one_peer)]
         assert await ended(half_sent[0])
         assert (await new.ask(PROBE)).status == 200
 

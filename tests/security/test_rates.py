@@ -242,7 +242,7 @@ async def test_a_valid_key_costs_its_network_nothing_while_all_networks_guess(st
 
 
 async def test_a_valid_key_costs_its_network_nothing(store: Store) -> None:
-    """As many keys behind one address as there may be."""
+    """Also if there are more keys behind one address than failures are allowed."""
     limiter = TenantLimiter(store.request_budgets, 0)
     failures = FailedLookups(10, now=lambda: 0.0)
     authenticator = KeyAuthenticator(store.keys, limiter, failures, keys_required=True, now=lambda: 0.0)

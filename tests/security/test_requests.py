@@ -1,4 +1,4 @@
-"""What one client can cost a server before its request is known to be one: bytes, connections, time."""
+"""Limits on what one client can cost a server before its request is complete: bytes, connections, time."""
 
 from __future__ import annotations
 
@@ -62,8 +62,8 @@ async def test_a_path_of_more_than_16_kib_is_refused() -> None:
         assert (refused.status, refused.problem) == (414, "uri-too-long")
 
 
-async def test_what_a_chunked_body_has_besides_its_data_is_limited_like_headers(database_url: str) -> None:
-    """The parser keeps a trailer until it is complete, and knows no limit of its own."""
+async def test_chunk_extensions_and_trailers_are_limited_like_headers(database_url: str) -> None:
+    """The parser keeps a trailer in memory until it is complete, and has no limit for it."""
     head = request("POST", "/api/v1/jobs", JSON, "Transfer-Encoding: chunked")
     async with whole_server(database_url) as (server, _):
         for begin in (b"1;", b"1\r\nx\r\n0\r\nX-Trailer: "):
@@ -92,10 +92,10 @@ async def test_what_is_not_http_gets_a_problem_and_no_line_in_the_log(caplog: py
 
 
 @pytest.mark.parametrize("before", [b"", LINE + b"\r\n"], ids=["first", "second"])
-async def test_a_target_that_is_no_path_gets_a_problem_and_no_line_in_the_log(
+async def test_a_target_that_is_not_a_path_gets_a_problem_and_no_line_in_the_log(
     caplog: pytest.LogCaptureFixture, before: bytes
 ) -> None:
-    """On a connection that has answered a request before, too: that one's handler has nothing to do with it."""
+    """Also as the second request of a connection: the handler of the first one must not be called."""
     with caplog.at_level(logging.WARNING):
         async with probes() as server, wire(server.url) as client:
             if before:
@@ -106,7 +106,7 @@ async def test_a_target_that_is_no_path_gets_a_problem_and_no_line_in_the_log(
     assert caplog.records == []
 
 
-async def test_another_protocol_is_not_spoken_and_the_request_is_answered_once(
+async def test_a_request_to_upgrade_the_protocol_is_answered_once_in_http(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     upgrade = request("GET", "/livez", "Connection: Upgrade", "Upgrade: websocket")
@@ -131,7 +131,7 @@ async def test_only_a_few_pipelined_requests_are_kept() -> None:
 
 
 async def test_a_login_of_more_than_16_kib_is_refused(database_url: str) -> None:
-    """Also if it is sent to its end: the answer is not lost."""
+    """Also if the client sends all of it: the answer is not lost."""
     chunk = b"10000\r\n" + b"a" * 0x10000
     async with whole_server(database_url, host="0.0.0.0") as (server, _):
         for framing, body in (("Content-Length: 16385", b""), ("Transfer-Encoding: chunked", chunk)):
@@ -154,7 +154,7 @@ async def test_a_client_that_goes_on_sending_after_a_refusal_is_disconnected(
 
 
 async def test_bodies_of_all_requests_together_are_limited(database_url: str) -> None:
-    """What does not fit is refused, small requests are still served, and a finished request frees its bytes."""
+    """A body that does not fit is refused, small requests are still served, and a finished request frees its bytes."""
     limits: dict[str, Any] = {"max_request_memory_bytes": 1_048_576, "max_payload_bytes": 1000}
     size = 900_000
     announced = (f"Content-Length: {size + 100}", b" " * size, b" " * 100)
@@ -169,7 +169,7 @@ async def test_bodies_of_all_requests_together_are_limited(database_url: str) ->
                 refused = await second.ask(upload + (b"" if framing.startswith("Content") else body))
                 assert (refused.status, refused.problem) == (503, "busy")
                 assert refused.headers["retry-after"] == "1"
-                assert held.held <= held.most_held
+                assert held.held <= held.max_held
                 assert (await third.ask(request("POST", "/api/v1/jobs", JSON, body=JOB))).status == 201
             await until(lambda: held.held == 0)
             async with wire(server.url) as client:
@@ -223,7 +223,7 @@ async def test_a_connection_is_not_kept_for_a_client_that_is_done() -> None:
 
 
 async def unreading(server: ApiServer, client: Wire) -> Any:
-    """The server's side of a client that asks for large answers and reads none, once they wait in the server."""
+    """The server's side of a client that reads none of its large answers, once answers wait to be read."""
     address = client.writer.get_extra_info("sockname")
 
     async def stuck() -> Any:
@@ -236,7 +236,7 @@ async def unreading(server: ApiServer, client: Wire) -> Any:
 
 
 async def test_a_client_that_does_not_read_its_answer_is_disconnected(database_url: str) -> None:
-    """Of many answers, one waits in memory; the others are not made before it is read."""
+    """Only one answer waits in memory; the others are not produced before it is read."""
     async with whole_server(database_url) as (server, _), wire(server.url, receives=4096) as client:
         connection = await unreading(server, client)
         assert unread(connection) < len((await asked(server.url, "/openapi.json")).body) + 100_000
@@ -266,7 +266,7 @@ async def test_answers_that_are_not_read_are_limited_together(
         held = server.connections
         async with wire(server.url, receives=4096) as one, wire(server.url, receives=4096) as other:
             stuck = [await unreading(server, client) for client in (one, other)]
-            monkeypatch.setattr(held, "most_held", max(map(unread, stuck)))
+            monkeypatch.setattr(held, "max_held", max(map(unread, stuck)))
             held.sweep(monotonic())
             assert len([each for each in stuck if each in held.connections]) == 1
 
@@ -342,7 +342,7 @@ async def test_a_slow_body_makes_way_for_the_next_connection(
 
 
 async def test_probes_are_answered_while_every_connection_is_at_work(database_url: str) -> None:
-    """Nothing else is: a request that would wait for its turn unseen gets an answer at once."""
+    """Only probes are: any other request is refused at once instead of waiting without an answer."""
     claim = request("POST", "/api/v1/queues/default/claim", JSON, body=CLAIM)
     async with whole_server(database_url, max_connections=4) as (server, _):
         workers = [await connect(server.url) for _ in range(2)]
@@ -386,7 +386,7 @@ async def test_there_are_descriptors_left_when_all_connections_are_taken(
 
 async def test_refusals_are_logged_once_a_minute(monkeypatch: pytest.MonkeyPatch) -> None:
     lines: list[Any] = []
-    monkeypatch.setattr("detent.node.server.SWEEP_SECONDS", 3600.0)  # the passes are those of the test
+    monkeypatch.setattr("detent.node.server.SWEEP_SECONDS", 3600.0)  # only the test sweeps
     monkeypatch.setattr(connections.log, "warning", lambda *words, **facts: lines.append(facts))
     async with probes() as server:
         for _ in range(20):

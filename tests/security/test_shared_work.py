@@ -1,4 +1,5 @@
-"""What serves the requests of all tenants at once is held to none of them, and cannot be kept busy by one of them."""
+"""What serves the requests of all tenants at once is restricted to none of them, and cannot be kept busy by one of
+them."""
 
 from __future__ import annotations
 
@@ -47,7 +48,7 @@ def waiters(monkeypatch: pytest.MonkeyPatch) -> list[PullWaiters]:
 
 @pytest.fixture
 async def api(database_url: str, waiters: list[PullWaiters]) -> AsyncIterator[ApiClient]:
-    """A server whose requests are held to the rows of their tenant by the database, too."""
+    """A server whose requests the database, too, restricts to the rows of their tenant."""
     url = as_runtime_role(database_url)
     async with serving(url, Readiness({}), host="0.0.0.0", max_connections=CONNECTIONS) as served:
         yield served

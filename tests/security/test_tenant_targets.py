@@ -250,7 +250,7 @@ async def test_no_call_of_a_node_is_answered_by_a_node(api: ApiClient) -> None:
 
 
 async def _answered(urls: dict[str, str]) -> None:
-    """A program that is no job is answered, as before."""
+    """A program that is not a job is answered, as before."""
     async with aiohttp.ClientSession() as session:
         for _, server, path in OWN:
             if path in ("/livez", "/metrics", "/readyz", "/api/v1/jobs"):

@@ -86,7 +86,7 @@ async def database(database_url: str) -> AsyncIterator[Database]:
 
 @pytest.fixture
 async def rows(look: Any, database: Database) -> None:
-    """One row of each of two tenants in every table that is held to one."""
+    """One row of each of two tenants in every table that has a policy."""
     for name, tenant in (("ours", OURS), ("rival", RIVAL)):
         await Store(database).tenants.add(name)
         job = await factories.add_job(look, None, name=name)
@@ -164,7 +164,7 @@ async def test_no_statement_of_a_node_is_planned_otherwise_because_of_the_wall(l
 
 
 async def plans(connection: Any) -> dict[str, list[str]]:
-    """Of every statement with which nodes fire, claim, settle and keep house."""
+    """The plans of every statement with which nodes fire, claim, settle and do upkeep."""
     found = {}
     await connection.execute("SET plan_cache_mode = force_generic_plan")
     for name, text in explainable():

@@ -1,4 +1,4 @@
-"""What strangers write, read by a person: no terminal, spreadsheet or page obeys it, and no two names look alike."""
+"""Text from untrusted users: no terminal, spreadsheet or page executes it, and no two different names look alike."""
 
 from __future__ import annotations
 
@@ -91,7 +91,7 @@ async def test_jobs_queues_tags_keys_and_owners_are_refused_with_such_names(api:
 
 
 @pytest.mark.parametrize("start", ["=", "+", "-", "@", "\t", "\r", "\n"])
-def test_a_cell_of_csv_is_no_formula(start: str) -> None:
+def test_a_csv_cell_is_never_a_formula(start: str) -> None:
     written = str(_cell(f"{start}HYPERLINK(1)"))
     assert written.startswith("'")
     assert "\r" not in written
@@ -100,7 +100,7 @@ def test_a_cell_of_csv_is_no_formula(start: str) -> None:
     assert _cell(-5) == -5
 
 
-def test_an_exported_history_obeys_no_target(server: ContractServer, tmp_path: Path) -> None:
+def test_an_exported_history_has_no_control_characters_of_targets(server: ContractServer, tmp_path: Path) -> None:
     detent = CommandLine(tmp_path, server.url)
     server.add_run(server.add_job("\u202ejob"), "dead", error=f"=cmd|' /C calc'!A0 {ESCAPE}", result={"a": ESCAPE})
     table = detent("history", "export", "--format", "csv").out
@@ -113,7 +113,7 @@ def test_an_exported_history_obeys_no_target(server: ContractServer, tmp_path: P
     assert json.loads(lines)["error"].endswith(ESCAPE)
 
 
-def test_no_table_of_the_command_line_obeys_a_name(server: ContractServer, tmp_path: Path) -> None:
+def test_no_table_of_the_command_line_has_control_characters_of_names(server: ContractServer, tmp_path: Path) -> None:
     detent = CommandLine(tmp_path, server.url)
     job = server.add_job(f"a\u202e\u200b{ESCAPE}")
     run = server.add_run(job, "dead", error=ESCAPE)
@@ -136,7 +136,7 @@ def test_json_and_yaml_show_unseen_characters_and_read_back_as_the_same() -> Non
 
 
 @pytest.mark.parametrize("kind", ["event", "field", "exception"])
-def test_a_pretty_log_obeys_no_job(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_pretty_log_contains_no_control_characters_of_jobs(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
     import structlog
 
     written = io.StringIO()

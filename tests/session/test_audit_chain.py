@@ -1,4 +1,4 @@
-"""What nodes do for the audit log by themselves: they chain it, and record their own changes."""
+"""What nodes do for the audit log: they chain its events, and record the changes that they make themselves."""
 
 from __future__ import annotations
 

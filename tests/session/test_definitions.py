@@ -48,7 +48,7 @@ async def test_the_definitions_that_were_used_last_stay(
 ) -> None:
     known = Definitions(store)
     await known.read(keys(*jobs[:3]))
-    monkeypatch.setattr(definitions, "MOST_BYTES", known.bytes)
+    monkeypatch.setattr(definitions, "MAX_BYTES", known.bytes)
     assert known.get(claim(jobs[0])) is not None
     await known.read(keys(*jobs[3:4]))
     assert [known.get(claim(job)) is not None for job in jobs[:4]] == [True, False, True, True]
@@ -61,7 +61,7 @@ async def test_large_definitions_leave_room_for_fewer(
     await alike.read(keys(*jobs))
     longer = "UPDATE jobs SET definition = definition || jsonb_build_object('payload', repeat('x', 1000) || job)"
     await look.execute(longer)
-    monkeypatch.setattr(definitions, "MOST_BYTES", alike.bytes * 3)
+    monkeypatch.setattr(definitions, "MAX_BYTES", alike.bytes * 3)
     known = Definitions(store)
     found = await known.read(keys(*jobs))
     assert len(found) == 5

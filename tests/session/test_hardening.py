@@ -113,7 +113,7 @@ async def test_a_run_that_cannot_be_started_is_given_back_when_that_is_possible_
     await other.execute("SET idle_in_transaction_session_timeout = 0")
     job = await factories.add_job(look, None)
     async with other.transaction():
-        await other.execute("LOCK TABLE job_revisions")  # so that nobody learns what the run is to do
+        await other.execute("LOCK TABLE job_revisions")  # so that no worker can read the definition
         await factories.add_live_run(look, job)
         await until(lambda: look.fetchval("SELECT owner FROM live_runs"), what="the run to be claimed")
         await other.execute("SELECT FROM live_runs FOR UPDATE")  # so that it cannot be given back

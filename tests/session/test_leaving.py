@@ -118,7 +118,7 @@ async def test_the_heartbeat_of_a_lost_membership_ends_and_its_row_with_it(look:
         await other.execute("SELECT FROM nodes WHERE node = $1 FOR UPDATE", node)
         await session.membership.lost.wait()
     await until(lambda: not session._heartbeat._thread.is_alive(), 3, "the heartbeat to end")
-    await look.execute("UPDATE nodes SET expires_at = now() + interval '1 hour'")  # as by a beat that nobody heard of
+    await look.execute("UPDATE nodes SET expires_at = now() + interval '1 hour'")  # as by a lost heartbeat
     await session.abandon()
     assert await look.fetchval("SELECT evicted FROM nodes WHERE node = $1", node)
 

@@ -2,8 +2,8 @@
 nodes fire them. Afterwards the ledger is compared with the schedules: nothing fired by being edited, nothing after a
 pause or a deletion was acknowledged, no tick is lost, none is doubled.
 
-Half of the jobs are changed by one person at a time, whose acknowledgements are kept and checked; the others by whoever
-comes, so that changes race each other too."""
+Half of the jobs are changed by one person at a time, whose acknowledgements are kept and checked; the others by all
+at once, so that changes race each other, too."""
 
 from __future__ import annotations
 
@@ -102,7 +102,7 @@ class World:
         before = await self.now()
         try:
             await getattr(self, name)(job)
-        except (Conflict, NotFound, UsageError):  # somebody else was faster, or the tick is past
+        except (Conflict, NotFound, UsageError):  # another person was faster, or the tick is past
             return
         self.done[name] += 1
         self.note(job, name, before, await self.now())

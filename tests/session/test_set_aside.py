@@ -18,7 +18,7 @@ UNREADABLE = '{"kind": "lunar"}'
 
 @pytest.fixture(autouse=True)
 def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A sweep is what offers such a job again; nobody waits ten seconds for it here."""
+    """A sweep offers such a job again; these tests do not wait ten seconds for it."""
     monkeypatch.setattr(sweeping, "SWEEP_EVERY", 0.3)
 
 

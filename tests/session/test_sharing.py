@@ -158,7 +158,7 @@ async def test_a_partition_that_its_owner_does_not_take_is_taken_by_another(look
 
 
 async def test_partitions_that_a_session_holds_unknowingly_go_to_their_owner(look: Any, start: Any) -> None:
-    """The reply to its taking was lost, and before the next pass somebody joined."""
+    """The reply to its taking was lost, and before the next pass another node joined."""
     first, second = await start(lease_ttl_seconds=TTL), await start(lease_ttl_seconds=TTL)
     await shared(look, first, second)
     nodes = first.membership.node, second.membership.node

@@ -257,7 +257,7 @@ async def _accompanied(store: Store, job: int) -> bool:
 
 
 async def test_other_runs_go_on_between_trials(look: Any, start: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(suspects, "MOST_HELD", 0.1)
+    monkeypatch.setattr(suspects, "MAX_HELD", 0.1)
     monkeypatch.setattr(suspects, "WINDOW", 0.2)
     monkeypatch.setattr(suspects, "PATIENCE", 0.2)
     for number in range(5):
@@ -281,4 +281,4 @@ async def test_other_runs_go_on_between_trials(look: Any, start: Any, monkeypatc
 def test_patience_and_window_double_with_every_loss() -> None:
     claims = [Claim(1, 0, PAST + timedelta(0), 0, 1, 1, crashes=crashes) for crashes in (2, 3, 4, 30_000)]
     assert [suspects.doubled(5.0, claim) for claim in claims[:3]] == [5.0, 10.0, 20.0]
-    assert suspects.doubled(5.0, claims[3]) == 5.0 * 2**suspects.MOST_DOUBLINGS
+    assert suspects.doubled(5.0, claims[3]) == 5.0 * 2**suspects.MAX_DOUBLINGS

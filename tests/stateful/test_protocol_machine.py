@@ -1,6 +1,6 @@
-"""Any sequence of verbs by any node, under any token that was ever granted, stale ones too.
+"""Random sequences of store operations by any node, with any token that was ever granted, including stale ones.
 
-After every step the database holds what the model says."""
+After every step the database contains what the model says."""
 
 from __future__ import annotations
 
@@ -40,9 +40,9 @@ INSERT INTO cursors (job, next_tick, fire_at, queue, schedule, partition, lanes,
 VALUES ($1, $2, $2, 1, 1, 0, $3, $4)
 """
 
-chosen = st.integers(0, 1_000_000)  # an index into whatever there is
+chosen = st.integers(0, 1_000_000)  # an index into a list, modulo its length
 nodes = st.integers(1, 3)
-# Mostly as it is, now and then as somebody believes it to be.
+# An error in what a node believes: mostly none.
 slips = st.sampled_from([0] * 8 + [-1, 1])
 
 
@@ -59,7 +59,8 @@ class Machine(RuleBasedStateMachine):
         return things[number % len(things)]
 
     def pick_grant(self, number: int) -> tuple[int, Claim]:
-        """Any, or one of the latest, which may still hold, or one that its own node has outlived."""
+        """Any grant, or one of the latest, which may still be valid, or one of a run that its node has claimed
+        again."""
         grants = self.model.grants
         return self.pick([grants, grants[-3:], self.model.outlived() or grants][number % 3], number // 3)
 
@@ -154,7 +155,7 @@ class Machine(RuleBasedStateMachine):
 
     @rule(number=chosen)
     def edit(self, number: int) -> None:
-        """The same next tick under a new generation: what an old wheel entry must not fire."""
+        """The same next tick with a new generation, which an old entry of the wheel must not fire."""
         job = self.pick(self.jobs, number)
         cursor = self.model.jobs[job]
         last = tick(cursor.next_tick - 1) if cursor.next_tick else None
@@ -187,7 +188,7 @@ class Machine(RuleBasedStateMachine):
         if expected:
             del self.model.nodes[node]
 
-    # What chance alone would seldom bring about: a run with an old holder and a new one, on the same node or another.
+    # What random steps rarely produce: a run with an old owner and a new one, on the same node or on another.
 
     @precondition(lambda self: self.model.held_by_the_living())
     @rule(number=chosen, returned=st.booleans())
@@ -228,7 +229,7 @@ class Machine(RuleBasedStateMachine):
             job = self.model.jobs[row["job"]]
             assert (row["next_tick"], row["generation"]) == (tick(job.next_tick), job.generation)
             ticks = {key.scheduled_at for key in [*found, *past] if key.job == row["job"]}
-            assert ticks == {tick(number) for number in range(job.next_tick)}, "a tick is lost or there twice"
+            assert ticks == {tick(number) for number in range(job.next_tick)}, "a tick is lost or doubled"
 
     def teardown(self) -> None:
         if hasattr(self, "model"):

@@ -1,4 +1,4 @@
-"""A job in a past of its own: made hours ago, its ticks fired and settled by hand."""
+"""Jobs that were created in the past, whose ticks a test fires and settles itself."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ async def full_hour(look: Any) -> datetime:
 
 
 async def job_of_old(verbs: Store, look: Any, age: timedelta, **fields: Any) -> Job:
-    """A job that was made so long ago and has not ticked since."""
+    """A job that was created `age` ago and has not ticked since."""
     (job,) = await JobOperations(verbs).registration.add([spec(**fields)], by="maker")
     number = await number_of(look, job)
     created = await database_time(look) - age
@@ -53,7 +53,7 @@ async def job_of_old(verbs: Store, look: Any, age: timedelta, **fields: Any) -> 
 
 
 async def fire(verbs: Store, look: Any, job: Job, *, careful: bool = False) -> datetime:
-    """Fire the tick the cursor stands on; the tick."""
+    """Fire the tick at the cursor; returns the tick."""
     row = await look.fetchrow("SELECT c.* FROM cursors c JOIN jobs USING (job) WHERE id = $1", job.id)
     following = Schedule.parse(job.schedule, timezone=job.timezone).next_after(row["next_tick"])
     advance = Advance(row["job"], row["next_tick"], row["generation"], following, None)
@@ -76,7 +76,7 @@ async def settle(
 
 
 async def run(verbs: Store, look: Any, job: Job, times: int = 1) -> list[datetime]:
-    """Fire and settle the next ticks; which they were."""
+    """Fire and settle the next ticks; returns them."""
     ticks = []
     for _ in range(times):
         tick = await fire(verbs, look, job)

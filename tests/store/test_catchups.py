@@ -199,7 +199,7 @@ async def test_nothing_is_released_into_a_queue_whose_runs_have_waited(look: Any
 
 
 @pytest.mark.parametrize(
-    "off", [{"tick": LONG_AGO + HOUR}, {"generation": 2}], ids=["somebody released it", "somebody changed the job"]
+    "off", [{"tick": LONG_AGO + HOUR}, {"generation": 2}], ids=["another node released it", "the job was changed"]
 )
 async def test_a_range_or_a_job_that_is_not_as_expected_releases_nothing(look: Any, verbs: Store, off: Any) -> None:
     job = await a_job(look)

@@ -112,7 +112,7 @@ def is_alive(process: int) -> bool:
         state = Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()[0]
     except OSError:
         return False
-    return state != "Z"  # nobody here reaps the server's own process
+    return state != "Z"  # no process here reaps the server's process
 
 
 async def answers(url: str) -> bool:
@@ -127,7 +127,7 @@ async def answers(url: str) -> bool:
 async def test_the_server_keeps_its_data_over_a_restart(data_dir: Path) -> None:
     async with server_in(data_dir) as server:
         assert server.version.startswith("18.")
-        assert (server.place, server.note) == (data_dir, None)
+        assert (server.home, server.note) == (data_dir, None)
         connection = await asyncpg.connect(server.url)
         await connection.execute("CREATE TABLE kept AS SELECT 42 AS answer")
         await connection.close()
@@ -402,15 +402,15 @@ async def test_as_root_a_closed_data_folder_stays_closed_and_the_cluster_goes_el
     server = EmbeddedServer(data_dir, options=FAST, system_dir=folder / "system")
     async with server:
         assert await answers(server.url)
-        assert server.place.parent == folder / "system"
+        assert server.home.parent == folder / "system"
         assert server.note == (
-            f"User postgres, which runs PostgreSQL, cannot enter {data_dir}: the database is kept in {server.place}."
+            f"User postgres, which runs PostgreSQL, cannot enter {data_dir}: the database is kept in {server.home}."
         )
     assert closed.stat().st_mode & 0o777 == 0o700
     closed.chmod(0o755)
     again = EmbeddedServer(data_dir, options=FAST, system_dir=folder / "system")
     async with again:
-        assert again.place == server.place
+        assert again.home == server.home
 
 
 @needs_root

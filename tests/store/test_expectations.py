@@ -1,4 +1,4 @@
-"""Expectations: which ticks count as missed, when somebody is told, and that it is said once."""
+"""Expectations: which ticks count as missed, when a notice is sent, and that it is sent once."""
 
 from __future__ import annotations
 
@@ -187,7 +187,7 @@ async def test_runs_by_hand_and_backfills_of_old_ticks_are_not_expected(verbs: S
     assert await evaluate(verbs, look) == []
 
 
-# --- when somebody is told ---
+# --- when a notice is sent ---
 
 
 async def test_it_is_said_after_so_many_in_a_row_once_and_then_the_recovery(verbs: Store, look: Any) -> None:
@@ -209,7 +209,7 @@ async def test_it_is_said_after_so_many_in_a_row_once_and_then_the_recovery(verb
 
 
 async def move_on(look: Any, made: Made, minute: int) -> None:
-    """As if it had been judged up to there: passes are in the present, and the ticks of these tests are past."""
+    """Pretend that all ticks up to this minute are evaluated: passes use the present time, these ticks are past."""
     await look.execute("UPDATE expectations SET judged = $1", made.born + minute * MINUTE)
 
 

@@ -1,4 +1,4 @@
-"""A job that is edited to fewer runs at once starts none until so many of those under way are over."""
+"""After an edit that allows fewer concurrent runs, a job starts none until enough of the present runs have ended."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ async def node(look: Any) -> int:
 
 
 class Scene:
-    """A job with runs in lanes 2, 3 and so on, which was edited to have fewer."""
+    """A job with runs in lanes 2, 3 and so on, edited so that it no longer has these lanes."""
 
     def __init__(self, look: Any, verbs: Store) -> None:
         self.look = look
@@ -59,7 +59,7 @@ class Scene:
         await JobOperations(self.verbs).registration.patch(self.id, EDITS[policy][0])
 
     async def fire(self) -> list[Exceptional]:
-        """The next tick, by the fast statement, and by the careful one where that is refused."""
+        """Fire the next tick with the fast statement, and with the careful one if that is refused."""
         row = await self.look.fetchrow(
             "UPDATE cursors SET next_tick = t, fire_at = t FROM (SELECT date_trunc('milliseconds', now()) AS t) n"
             " WHERE job = $1 RETURNING t, generation",
@@ -69,7 +69,7 @@ class Scene:
         found = await self.verbs.cursors.fire(NODE, 1, True, [advance])
         if found == [Exceptional(self.job, None, "refused")]:
             (cursor,) = await self.verbs.cursors.load([self.job])
-            assert cursor.bounded, "or the scheduler would send it by the fast statement for ever"
+            assert cursor.bounded, "otherwise the scheduler would use the fast statement for ever"
             found = await self.verbs.cursors.fire(NODE, 1, True, [advance], careful=True)
         return found
 
@@ -86,7 +86,7 @@ def scene(look: Any, verbs: Store) -> Scene:
     return Scene(look, verbs)
 
 
-async def test_a_tick_does_not_start_beside_a_run_in_a_lane_that_is_no_more(scene: Scene) -> None:
+async def test_a_tick_does_not_start_while_a_run_is_in_a_removed_lane(scene: Scene) -> None:
     await scene.set("SKIP", (2,))
     assert await scene.fire() == [Exceptional(scene.job, None, "overlap")]
     assert await scene.lanes() == [2]
@@ -99,18 +99,18 @@ async def test_a_tick_does_not_start_beside_a_run_in_a_lane_that_is_no_more(scen
 
 
 @pytest.mark.parametrize(("policy", "lane"), [("QUEUE", -1), ("REPLACE", -2)])
-async def test_a_tick_waits_behind_a_run_in_a_lane_that_is_no_more(scene: Scene, policy: str, lane: int) -> None:
+async def test_a_tick_waits_for_a_run_in_a_removed_lane(scene: Scene, policy: str, lane: int) -> None:
     await scene.set(policy, (2, 4))
     assert await scene.fire() == [Exceptional(scene.job, lane, None)]
     for left in (2, 4):
         await scene.verbs.live_runs.promote()
-        assert lane in await scene.lanes(), f"it moved up beside lane {left}"
+        assert lane in await scene.lanes(), f"it was promoted although lane {left} is in use"
         await scene.end(left)
     assert await scene.verbs.live_runs.promote()
     assert await scene.lanes() == [0]
 
 
-async def test_what_is_to_be_replaced_is_asked_to_stop_in_every_lane(scene: Scene) -> None:
+async def test_runs_to_be_replaced_are_asked_to_stop_in_every_lane(scene: Scene) -> None:
     await scene.set("REPLACE", (2, 4))
     await scene.fire()
     await scene.verbs.live_runs.promote()
@@ -161,7 +161,7 @@ async def test_a_rerun_and_a_redrive_start_no_more_than_may_run_at_once(scene: S
 
 @pytest.mark.parametrize("policy", EDITS)
 async def test_missed_ticks_start_no_more_than_may_run_at_once(scene: Scene, policy: str) -> None:
-    """With several lanes, one is left to live ticks."""
+    """A job with several lanes keeps one of them for live ticks."""
     most = max(EDITS[policy][1] - 1, 1)
     await scene.set(policy, tuple(range(3, 3 + most)))
     now: datetime = await scene.look.fetchval("SELECT date_trunc('milliseconds', now())")
@@ -197,8 +197,8 @@ async def test_a_run_that_waits_takes_a_free_lane_of_a_job_that_has_several_now(
     assert [row["lane"] for row in rows] == [0, 1]
 
 
-async def test_a_trigger_under_way_during_the_edit_counts(scene: Scene, another: Any) -> None:
-    """The edit waits for it, and does not have it in its snapshot."""
+async def test_a_trigger_in_progress_during_the_edit_counts(scene: Scene, another: Any) -> None:
+    """The edit waits for the trigger, whose run is not in the edit's snapshot."""
     await scene.make()
     async with another.transaction():
         await another.fetch(sql.run.LOCK_JOB.text, scene.job)

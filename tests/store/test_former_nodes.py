@@ -53,7 +53,7 @@ async def test_a_node_that_was_lost_is_kept_with_who_took_what_it_held(look: Any
     (taken,) = former.taken_over_by
     assert (taken.node, taken.partitions, taken.runs) == (node_name(TAKER), 128, 3)
     assert former.last_seen_at < former.ended_at <= taken.at
-    problem = cluster.problems[-1]  # beside the ticks of its jobs, which nobody fires here
+    problem = cluster.problems[-1]  # besides the ticks of its jobs, which no node fires here
     after = (taken.at - former.last_seen_at).total_seconds()
     assert problem == (
         f"Node {node_name(LOST)} stopped answering at {former.last_seen_at:%H:%M:%S} UTC; "

@@ -16,7 +16,7 @@ from detent.store import pooler
 from detent.store.statement import STATEMENTS as EVERY_STATEMENT
 
 HOT = ("cursors", "live_runs", "partitions", "nodes")
-# A locking clause and an upsert's second half are no writes of their own.
+# A locking clause and the second half of an upsert are not separate writes.
 WRITE = re.compile(rf"(?<!FOR )(?<!KEY )(?<!DO )\b(?:INSERT INTO|UPDATE|DELETE FROM) ({'|'.join(HOT)})\b")
 
 # What a node does while it is alive: its row is locked, and an eviction is a change of that row's key.
@@ -63,7 +63,7 @@ FENCES: dict[str, tuple[str, ...]] = {
         OPEN,
         NOT_SUSPENDED,
     ),
-    # whoever claims, for runs that wait in nobody's hands: locked, and a free lane
+    # the worker that claims, for waiting runs without an owner: locked, and a free lane
     "run/promote": (
         "w.lane < 0 AND",
         "ORDER BY w.job, w.lane LIMIT $2 FOR UPDATE OF w SKIP LOCKED",
@@ -84,7 +84,7 @@ FENCES: dict[str, tuple[str, ...]] = {
         "AND NOT n.evicted OFFSET 0",
         "FOR UPDATE",
     ),
-    # a database that is not where it was: only by whoever made sure of it
+    # a database with a new identity: only the process that checked it
     "cluster/adopt": ("IS DISTINCT FROM (w.system_identifier,", "WHERE EXISTS (SELECT FROM adopted)"),
     "cluster/follow": (
         "c.timeline = $1::integer AND w.timeline > c.timeline",
@@ -151,7 +151,7 @@ FENCES: dict[str, tuple[str, ...]] = {
     "node/join": ("INSERT INTO nodes",),
     "node/heartbeat": ("node = $1 AND NOT evicted",),
     "node/leave": ("SET evicted = true WHERE node = $1",),
-    # people: the generation they read, a free lane, or a run that nobody holds
+    # people: the generation they read, a free lane, or a run without an owner
     # Of jobs that the demonstration has made itself: never back, and only where no tick is left.
     "demo/move_cursors": ("c.next_tick IS NULL OR c.next_tick > batch.tick",),
     "demo/complete_jobs": ("AND next_tick IS NULL RETURNING job",),
@@ -252,7 +252,8 @@ def test_rows_of_live_runs_are_changed_by_their_whole_key(name: str) -> None:
 
 
 def test_only_the_statements_of_leaders_take_the_node_fence_and_the_key_lock_is_spelt_alike() -> None:
-    beside = {"catch_up/lock_jobs", "incident/evaluate_expectations", "set_aside/add"}  # these write no hot table
+    # These write no hot table.
+    beside = {"catch_up/lock_jobs", "incident/evaluate_expectations", "secret/keep", "set_aside/add"}
     fenced = {name for name, text in STATEMENTS.items() if "FOR KEY SHARE" in text} - beside
     assert fenced == {name for name, passages in FENCES.items() if NODE in passages}
     assert all(pooler.FENCE in STATEMENTS[name] for name in fenced), "through a pooler it is made wider"

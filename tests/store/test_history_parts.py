@@ -1,4 +1,4 @@
-"""Homes in history: every row finds one, and a missing partition stops nobody."""
+"""Partitions of history: every row gets one, and a missing partition blocks no write."""
 
 from __future__ import annotations
 

@@ -116,7 +116,7 @@ async def test_a_rare_word_is_searched_in_bounded_ranges(
     verbs: Store, look: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(job_search, "FIRST_STRETCH", 10)
-    monkeypatch.setattr(job_search, "MOST_EXAMINED", 100)
+    monkeypatch.setattr(job_search, "MAX_EXAMINED", 100)
     await JobOperations(verbs).batches.create([spec(f"n{number}") for number in range(300)] + [spec("needle")])
     first = await look.fetchval("SELECT min(job) FROM jobs")
     page, following = await verbs.jobs.list(JobSearch(words=("needle",)), after=first - 1)

@@ -102,7 +102,7 @@ async def test_what_cannot_be_skipped_is_refused_with_the_ticks_nearby(verbs: St
     with pytest.raises(UsageError) as wrong:
         await JobOperations(verbs).lifecycle.skip(job.id, hour + 2.5 * HOUR)
     ticks = [(hour + n * HOUR).isoformat().replace("+00:00", "Z") for n in (2, 3)]
-    assert wrong.value.message.endswith(f"which is no tick of 'report': the nearest are {ticks[0]} and {ticks[1]}.")
+    assert wrong.value.message.endswith(f"which is not a tick of 'report': the nearest are {ticks[0]} and {ticks[1]}.")
     assert wrong.value.pointer == "/at"
     await look.execute("UPDATE jobs SET status = 'completed'")
     with pytest.raises(Conflict, match="no tick left to skip"):

@@ -184,7 +184,7 @@ async def test_runs_are_found_for_their_tenant_alone_whether_it_has_few_jobs_or_
     store: Store, sql: Any, monkeypatch: pytest.MonkeyPatch, few: int
 ) -> None:
     monkeypatch.setattr(history, "FEW_JOBS", few)
-    monkeypatch.setattr(history, "MOST_EXAMINED", 10)
+    monkeypatch.setattr(history, "MAX_EXAMINED", 10)
     await store.tenants.add("acme")
     tenant = await store.tenants.number("acme")
     assert tenant is not None

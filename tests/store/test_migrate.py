@@ -1,4 +1,4 @@
-"""Migrations on a real server: once, in order, by one process, and never over what somebody else made."""
+"""Migrations on a real server: once, in order, by one process, and never over objects that detent did not create."""
 
 from __future__ import annotations
 

@@ -66,7 +66,7 @@ async def test_a_second_tick_waits_behind_a_run_in_any_state(
     job = await add_job(look, LONG_AGO + HOUR, lanes=lanes)
     await add_live_run(look, job, **columns)
     assert await fire(verbs, job, LONG_AGO + HOUR, careful=careful) == [Exceptional(job, lane, None)]
-    assert (lane, LONG_AGO + HOUR, None, False) in await live(look, job), "it waits in nobody's hands"
+    assert (lane, LONG_AGO + HOUR, None, False) in await live(look, job), "it waits without an owner"
 
 
 @pytest.mark.parametrize("careful", [False, True])

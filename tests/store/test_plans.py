@@ -151,7 +151,7 @@ async def fill_before_a_herd(url: str) -> None:
 
 
 async def empty_the_queue(connection: Any) -> None:
-    """As after an idle night: the last a vacuum saw of the queue was nothing."""
+    """The state after an idle night: the last vacuum found the queue empty."""
     await connection.execute("DELETE FROM live_runs")
     await connection.execute("VACUUM (ANALYZE) live_runs")
     pages = await connection.fetchrow("SELECT relpages, reltuples FROM pg_class WHERE oid = 'live_runs'::regclass")
@@ -270,7 +270,7 @@ def rows_read(nodes: list[dict[str, Any]], table: str) -> float:
     )
 
 
-def most_compared(nodes: list[dict[str, Any]]) -> float:
+def max_compared(nodes: list[dict[str, Any]]) -> float:
     """Rows that went through the busiest step: a batch compared with itself would be a thousand times a thousand."""
     removed = ("Rows Removed by Filter", "Rows Removed by Join Filter")
     return max(
@@ -285,7 +285,7 @@ def judge(name: str, nodes: list[dict[str, Any]]) -> None:
     # A fire probes the lanes of its jobs, a claim finds its runs and then updates them: twice a batch, and not more.
     for table in ("cursors", "live_runs"):
         assert rows_read(nodes, table) <= 6 * BATCH, (name, table)
-    assert most_compared(nodes) <= (BATCH * BATCH if name in COMPARED else 50 * BATCH), name
+    assert max_compared(nodes) <= (BATCH * BATCH if name in COMPARED else 50 * BATCH), name
 
 
 @pytest.mark.parametrize("name", EXPECTED)

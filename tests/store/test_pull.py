@@ -1,4 +1,5 @@
-"""Pulled runs: who gets them, how long they are held, what a late word is worth, and that others leave them alone."""
+"""Pulled runs: which worker gets them, how long its lease is, what a late report does, and that nodes do not touch
+them."""
 
 from __future__ import annotations
 
@@ -488,7 +489,7 @@ async def test_runs_over_their_time_limit_are_found_although_their_worker_beats(
     await look.execute("UPDATE pull_leases SET ends_at = now(), lease_until = now()")
     (overdue,) = await verbs.pull.overdue()
     assert (overdue.claim, overdue.tenant) == (held, MINE)
-    assert await verbs.pull.rescue() == [], "that is no lost worker"
+    assert await verbs.pull.rescue() == [], "such a worker is not lost"
 
 
 # --- reports ---

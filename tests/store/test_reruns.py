@@ -1,4 +1,4 @@
-"""Runs once more: re-runs of finished runs and dead runs brought back, against a real PostgreSQL."""
+"""Re-runs of finished runs, and retries of dead runs, against a real PostgreSQL."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Rescue: what becomes of the runs of a node that is gone."""
+"""Rescue: what happens to the runs of a node that was lost."""
 
 from __future__ import annotations
 
@@ -119,7 +119,7 @@ async def test_a_start_alone_is_recorded_until_others_start_too(look: Any, verbs
     assert await verbs.live_runs.start(GONE, claims, [True, False]) == {(1, 0): "go", (2, 0): "go"}
     alone = "SELECT alone FROM live_runs ORDER BY job"
     assert [row["alone"] for row in await look.fetch(alone)] == [True, None]
-    await verbs.live_runs.accompany(NODE, claims[0])  # somebody else's
+    await verbs.live_runs.accompany(NODE, claims[0])  # a run of another node
     assert [row["alone"] for row in await look.fetch(alone)] == [True, None]
     await verbs.live_runs.accompany(GONE, claims[0])
     assert [row["alone"] for row in await look.fetch(alone)] == [None, None]

@@ -1,4 +1,4 @@
-"""Runs as people look them up, list and cancel them, against a real PostgreSQL."""
+"""Reading, listing and cancelling runs, against a real PostgreSQL."""
 
 from __future__ import annotations
 
@@ -205,7 +205,7 @@ async def test_pages_of_one_job_hold_its_runs_only(
 async def test_a_search_for_something_rare_ends_early_and_can_go_on(
     store: Store, crowd: list[int], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(history, "MOST_EXAMINED", 20)
+    monkeypatch.setattr(history, "MAX_EXAMINED", 20)
     page, after = await store.runs.list(status=[RunStatus.MISSED])
     assert page == []
     assert after is not None

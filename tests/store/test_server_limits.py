@@ -1,4 +1,5 @@
-"""The server's own limits: below half of a lease, whatever that is, so that nobody who is paused blocks a successor."""
+"""The server's own limits: below half of a lease, whatever that is, so that a node that is stopped does not block its
+successor."""
 
 from __future__ import annotations
 
@@ -59,7 +60,7 @@ async def test_a_node_that_is_paused_inside_a_transaction_does_not_block_its_evi
     with pytest.raises(OutcomeUnknown):
         async with short.database.connection(PoolName.FIRE) as paused, paused.transaction():
             await paused.fetch("SELECT FROM nodes WHERE node = 1 FOR KEY SHARE")
-            # Waits for the lock above, which nobody but the server takes away.
+            # Waits for the lock above, which only the server takes away.
             await look.execute("UPDATE nodes SET evicted = true WHERE node = 1")
             await paused.fetch("SELECT 1")
     assert await look.fetchval("SELECT evicted FROM nodes WHERE node = 1")

@@ -230,7 +230,7 @@ async def test_a_failure_reported_twice_is_counted_once(look: Any, verbs: Store)
 
 
 async def test_a_run_that_was_asked_to_stop_is_not_tried_again(look: Any, verbs: Store) -> None:
-    """Waiting for a next attempt would hold the lane of a run that everybody believes is cancelled."""
+    """Waiting for a next attempt would occupy the lane of a run that was reported as cancelled."""
     stopped, other = await held(look, 1, cancel=True), await held(look, 2)
     hour = timedelta(hours=1)
     assert await verbs.live_runs.retry(NODE, [failure(stopped, hour), failure(other, hour)]) == []

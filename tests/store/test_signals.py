@@ -1,4 +1,4 @@
-"""Figures of the whole cluster: what is due, ready, overdue, dead, and who is there."""
+"""Figures of the whole cluster: how much is due, ready, overdue and dead, and which nodes there are."""
 
 from __future__ import annotations
 

@@ -62,7 +62,7 @@ def settlement(status: RunStatus, outcome: str) -> Settlement:
 
 
 async def apply(verbs: Store, event: Event) -> None:
-    """What a worker, a survivor or a person does; whoever has lost the run is told so and stops."""
+    """What a worker, a surviving node or a person does; a worker that has lost the run is notified and stops."""
     match event:
         case Event.CLAIM:
             await verbs.live_runs.claim(NODE, 1, [1], 1)
@@ -144,7 +144,7 @@ LIES: dict[str, tuple[str, dict[str, Any]]] = {
     ),
     "less than no runs left": ("cursors", {**CURSOR, "runs_left": -1}),
     "a priority of ten": ("cursors", {**CURSOR, "priority": 10}),
-    "a waiting run that somebody holds": ("live_runs", {**RUN, "lane": -1, "owner": NODE}),
+    "a waiting run with an owner": ("live_runs", {**RUN, "lane": -1, "owner": NODE}),
     "a start without an owner": ("live_runs", {**RUN, "started_at": LONG_AGO}),
     "a zeroth attempt": ("live_runs", {**RUN, "attempt": 0}),
     "less than no crashes": ("live_runs", {**RUN, "crashes": -1}),

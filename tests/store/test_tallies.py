@@ -1,4 +1,4 @@
-"""Figures that are kept: each run is in its minute once, whoever folds, and late ones are found."""
+"""Stored counts: each run is counted once in its minute, whichever node counts, and late runs are found."""
 
 from __future__ import annotations
 

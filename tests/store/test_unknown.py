@@ -1,4 +1,4 @@
-"""What an audit cannot know it says: an unknown span is never clean, and is named with its reason."""
+"""An audit reports what it cannot know: an unknown span never counts as clean, and is named with its reason."""
 
 from __future__ import annotations
 

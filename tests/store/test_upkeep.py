@@ -1,4 +1,4 @@
-"""One look at what there is to do beside firing and working."""
+"""One statement that finds the due work other than firing and executing."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """The verdict: what the tables say of every tick, against what should have been and what the target saw.
 
-Expected ticks are counted here, from the first tick and the period alone, not by the product's schedule engine.
+Expected ticks are counted here, only from the first tick and the period, not by the product's schedule engine.
 """
 
 from __future__ import annotations

@@ -11,13 +11,13 @@ import pytest
 from tests.support.waiting import until_sync
 
 # Far more than the fixtures of a whole process need, and far less than what keeps a machine busy.
-MOST_THREADS = 60
-MOST_FILES = 400
+MAX_THREADS = 60
+MAX_FILES = 400
 PATIENCE = 20.0
 _FILES = Path("/proc/self/fd")
 
 
-def fail_if_too_many(threads: int = MOST_THREADS, files: int = MOST_FILES, patience: float = PATIENCE) -> None:
+def fail_if_too_many(threads: int = MAX_THREADS, files: int = MAX_FILES, patience: float = PATIENCE) -> None:
     """What is just ending is given some time for it."""
     if _too_many_threads(threads, patience):
         names = Counter(thread.name.rstrip("0123456789-_") for thread in threading.enumerate())

@@ -1,7 +1,7 @@
 """A real PgBouncer in front of a test server: transaction pooling, a few server connections for many clients.
 
-It listens on a socket in a folder of its own and takes whoever comes. Few connections on purpose: what is left behind
-in a session is then found by somebody else soon.
+It listens on a socket in its own folder and accepts every client. It has few connections on purpose: another client
+then soon finds what one has left behind in a session.
 """
 
 from __future__ import annotations
@@ -98,7 +98,7 @@ class PgBouncer:
         self.start()
 
     async def lead_to(self, server_url: str) -> None:
-        """As after a fail-over: from now on its server is another one. Its clients notice nothing."""
+        """Switch to another server, as after a fail-over. Its clients notice nothing."""
         host, port, _ = _server(server_url)
         config = self.folder / "config"
         config.write_text(re.sub(r"(?m)^\* = .*$", f"* = host={host} port={port}", config.read_text()))
@@ -119,7 +119,7 @@ class PgBouncer:
 
 @contextmanager
 def running_pgbouncer(server_url: str, size: int = 4, users: Sequence[str] = ("detent",)) -> Iterator[PgBouncer]:
-    """In front of the server that the URL names, by its socket or by its port."""
+    """A PgBouncer in front of the server that the URL names, by its socket or by its port."""
     require_pgbouncer()
     host, port, owner = _server(server_url)
     folder = Path(tempfile.mkdtemp(prefix="detent-pgbouncer-"))
@@ -142,7 +142,7 @@ def running_pgbouncer(server_url: str, size: int = 4, users: Sequence[str] = ("d
 
 
 def _server(url: str) -> tuple[str, int, str]:
-    """Where it is, and as which user PgBouncer may run: the owner of the socket, or nobody of importance."""
+    """Where the server is, and as which user PgBouncer may run: the owner of the socket, or the user `nobody`."""
     parts = urlsplit(url)
     query = parse_qs(parts.query)
     if "host" in query:

@@ -2,7 +2,7 @@
 
 DETENT_TEST_POSTGRES chooses it: 18 (the default) and 16 come with the `embedded` extra, 15 is Debian's. Durability is
 off, because no test of ours cuts the power. One database is migrated once; every test gets a copy of it. Tests reach
-it as the product does, with a role that owns it and is no superuser.
+it as the product does, with a role that owns it and is not a superuser.
 """
 
 from __future__ import annotations
@@ -125,7 +125,7 @@ class Postgres:
         return name
 
     async def _make_original(self, name: str) -> None:
-        """A copy of the template that knows of it would be held back until somebody adopts it."""
+        """Make a copy of the template an original: otherwise it would be held as a suspected copy."""
         connection = await connect(self.url(name), SCHEMA)
         try:
             await connection.execute("UPDATE cluster c SET database_oid = w.database_oid FROM whereabouts w")

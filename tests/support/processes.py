@@ -24,7 +24,7 @@ READY = re.compile(r"^(?:listening on (http://\S+)|[a-z]+ ready)$", re.MULTILINE
 
 
 def environment(home: Path, **variables: str) -> dict[str, str]:
-    """What a process of a test may know: nothing of the settings of whoever runs the tests."""
+    """The environment of a process of a test: without the settings of the user who runs the tests."""
     kept = {name: os.environ[name] for name in ("PATH", "TMPDIR") if name in os.environ}
     return {**kept, "HOME": str(home), "LANG": "C.UTF-8", **variables}
 
@@ -201,11 +201,11 @@ def is_alive(process: int) -> bool:
         state = Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()[0]
     except OSError:
         return False
-    return state != "Z"  # nobody here reaps the server's own process
+    return state != "Z"  # no process here reaps the server's process
 
 
 async def command_line(folder: Path, url: str, *arguments: str) -> tuple[int, str, str]:
-    """`detent …` as somebody types it: exit code, stdout, stderr."""
+    """Run `detent …` as a command: exit code, stdout, stderr."""
     process = await asyncio.create_subprocess_exec(
         *(sys.executable, "-m", "detent", *arguments),
         cwd=folder,

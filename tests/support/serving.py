@@ -1,4 +1,4 @@
-"""Small servers of a test's own, of which nothing is left when the block ends."""
+"""Small servers for one test, closed completely at the end of the block."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ Handle = Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]
 
 @asynccontextmanager
 async def serving(handle: Handle) -> AsyncIterator[int]:
-    """Answers every connection to a port, which is yielded, with `handle`. A connection that outlived its test would
-    be reported by the garbage collector in the middle of another one."""
+    """Listens on a free port, yields it, and calls `handle` for each connection. A connection left open after its test
+    would be reported by the garbage collector during another test."""
     under_way: set[asyncio.Task[None]] = set()
 
     async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:

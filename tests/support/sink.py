@@ -79,7 +79,7 @@ class Sink:
         return _grouped((call.key, call) for call in self.calls)
 
     def arrived(self, call: Received, effect: str) -> None:
-        """For those who write down what happens; `effect` is empty when the call is refused."""
+        """A hook for subclasses that record each call; `effect` is empty when the call is refused."""
 
     # --- the server ---
 

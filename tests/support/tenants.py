@@ -1,4 +1,4 @@
-"""Tenants with jobs, and runs of theirs that wait."""
+"""Tenants with jobs and waiting runs."""
 
 from __future__ import annotations
 

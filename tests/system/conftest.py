@@ -48,7 +48,7 @@ def folder() -> Iterator[Path]:
 
 @pytest.fixture
 def nodes(folder: Path) -> Iterator[Nodes]:
-    """Starts processes. None outlives the test, and none may have met an error that nobody foresaw."""
+    """Starts processes. None outlives the test, and none may have logged an unexpected error."""
     settings = {"DETENT_DATA_DIR": str(folder / "data"), "DETENT_LEASE_TTL_SECONDS": LEASE}
     with closing(Nodes(folder, **settings)) as started:
         yield started

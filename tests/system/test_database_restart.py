@@ -47,7 +47,7 @@ async def go_down(server: EmbeddedServer, how: str) -> None:
     if how == "fast":
         await server.stop()
         return
-    cluster = server.place / "postgres"
+    cluster = server.home / "postgres"
     process = int((cluster / "postmaster.pid").read_text().split()[0])
     os.kill(process, signal.SIGQUIT)
     await until(lambda: not (cluster / "postmaster.pid").exists(), what="the server to end")
@@ -133,7 +133,7 @@ async def test_restarts_under_load_lose_no_tick_and_leak_no_connection(
 
 
 async def take_all_connections(url: str) -> list[Any]:
-    """As somebody does who has forgotten to limit a pool."""
+    """Take all connections, like a program whose pool has no limit."""
     taken: list[Any] = []
     while len(taken) <= CONNECTIONS:
         try:

@@ -105,7 +105,7 @@ async def test_an_idle_node_hands_its_partitions_to_the_next_one(cluster: Nodes,
 
 
 async def test_partitions_do_not_wait_for_the_runs_of_a_node_that_ends(cluster: Nodes, look: Any, sink: Sink) -> None:
-    # With so long a lease nobody would look in time by themselves.
+    # With such a long lease no node would notice in time without a hint.
     first = await cluster.start("serve", lease_ttl_seconds="60")
     second = await cluster.start("scheduler", lease_ttl_seconds="60")
     await until(lambda: look.fetchval("SELECT count(DISTINCT holder) = 2 FROM partitions"), 20)

@@ -1,4 +1,4 @@
-"""Handlers in processes of their own, in a real node: what breaks one leaves the node and its neighbours alone."""
+"""Handlers in separate processes, in a real node: a crash of one affects neither the node nor other handlers."""
 
 from __future__ import annotations
 

@@ -13,7 +13,7 @@ from tests.support.processes import Node, Nodes
 from tests.support.waiting import until
 
 CALM = 5
-MOST_DEATHS = 20
+MAX_DEATHS = 20
 APP = """
     import asyncio
     import os
@@ -63,7 +63,7 @@ async def test_a_handler_that_ends_its_process_is_given_up_and_its_neighbours_ar
         return bool(await look.fetchval("SELECT count(*) = $1 FROM run_history", CALM + 1))
 
     deaths = 0
-    while deaths < MOST_DEATHS and not await died_before(node, over):
+    while deaths < MAX_DEATHS and not await died_before(node, over):
         deaths += 1
         node = await cluster.start("serve", "--app", "ward.jobs:app")
     found = await outcomes(look)

@@ -32,7 +32,7 @@ def default_port() -> Iterator[int]:
             taken.bind(("127.0.0.1", 8787))
             taken.listen(1)
         except OSError:
-            pass  # somebody else has it, which is as good
+            pass  # another process has it, which is fine
         yield 8787
 
 

@@ -1,4 +1,4 @@
-"""Handlers in processes of their own: what a handler does to its process, it does to one attempt and nothing else."""
+"""Handlers in separate processes: what a handler does to its process affects only its own attempt."""
 
 from __future__ import annotations
 
@@ -312,7 +312,7 @@ async def test_processes_end_when_they_are_not_needed_or_have_had_many_calls(mak
     idle = make(1, idle_seconds=0.05)
     process = read(await idle(call_of("echo")))["pid"]
     await until(lambda: is_gone(process))
-    often = make(1, most_runs=2)
+    often = make(1, max_runs=2)
     processes = [read(await often(call_of("echo")))["pid"] for _ in range(3)]
     assert processes[0] == processes[1] != processes[2]
     await until(lambda: is_gone(processes[0]))

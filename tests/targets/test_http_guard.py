@@ -1,4 +1,5 @@
-"""The address is checked where the connection is made: names that change their mind, literals, mixtures."""
+"""The address is checked where the connection is made: names whose addresses change, literal addresses, and
+mixtures."""
 
 from __future__ import annotations
 

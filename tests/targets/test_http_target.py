@@ -1,4 +1,4 @@
-"""What a called server receives, and what becomes of what it answers."""
+"""What a called server receives, and what its answer means for the run."""
 
 from __future__ import annotations
 

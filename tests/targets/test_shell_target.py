@@ -1,4 +1,4 @@
-"""What a command is given, and what becomes of how it ends. Real processes."""
+"""What a command is given, and what its exit means for the run. Real processes."""
 
 from __future__ import annotations
 

@@ -41,7 +41,7 @@ def test_an_altered_event_is_named_and_no_other(place: int) -> None:
     ]
 
 
-def test_an_altered_event_with_a_new_hash_of_its_own_breaks_the_one_behind_it() -> None:
+def test_an_altered_event_with_a_new_hash_breaks_the_next_one() -> None:
     links = chain()
     changed = [4, "another change"]
     links[3] = links[3]._replace(facts=changed, hash=digest(links[3].previous, changed))
@@ -64,14 +64,14 @@ def test_removed_events_are_named(gone: slice, said: str) -> None:
     assert faults_of(links, chain()) == [said]
 
 
-def test_a_removed_event_is_noticed_even_if_the_others_close_up() -> None:
+def test_a_removed_event_is_noticed_even_if_the_others_are_renumbered() -> None:
     links = [link._replace(position=place) for place, link in enumerate([*chain()[:3], *chain()[4:]], 1)]
     texts = faults_of(links, chain())
     assert texts[0].startswith("Event 104 at position 4 is not the one that was chained here")
     assert texts[-1].startswith("The newest events were cut off")
 
 
-def test_events_that_changed_places_are_named() -> None:
+def test_events_that_were_swapped_are_named() -> None:
     links = chain()
     links[2], links[3] = links[3]._replace(position=3), links[2]._replace(position=4)
     texts = faults_of(links, chain())
@@ -82,7 +82,7 @@ def test_events_that_changed_places_are_named() -> None:
     ]
 
 
-def test_a_chain_that_was_written_anew_differs_from_a_head_that_was_kept_elsewhere() -> None:
+def test_a_chain_that_was_rewritten_differs_from_a_hash_that_was_stored_elsewhere() -> None:
     before = chain()
     facts = [["another past"], *(link.facts for link in before[1:])]
     hashes = list(digests(NOTHING, facts))

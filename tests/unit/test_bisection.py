@@ -1,4 +1,4 @@
-"""One bad item of a batch fails alone."""
+"""A bad item of a batch fails without the others."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The store speaks no sentence to people, and the use cases speak no SQL."""
+"""The store contains no messages for people, and the use cases contain no SQL."""
 
 from __future__ import annotations
 

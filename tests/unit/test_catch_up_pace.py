@@ -1,4 +1,4 @@
-"""How fast a partition makes up for what it missed."""
+"""How fast a partition runs its missed ticks."""
 
 from __future__ import annotations
 

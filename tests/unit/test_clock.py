@@ -84,7 +84,7 @@ def test_a_server_that_stepped_back_is_followed_at_once(world: World) -> None:
     for _ in range(3):
         world.sample(clock)
     world.ahead -= 30
-    assert error(clock, world) < 0, "nobody can know before the next sample"
+    assert error(clock, world) < 0, "it cannot be known before the next sample"
     world.sample(clock)
     assert 0 <= error(clock, world) < 0.01
 

@@ -1,10 +1,10 @@
-"""One timer for all deadlines: who is late is told, who is done is forgotten."""
+"""One timer for all deadlines: a late run is reported, a finished one is forgotten."""
 
 from __future__ import annotations
 
 import asyncio
 
-from detent.worker.deadlines import MOST_OVER, Deadlines
+from detent.worker.deadlines import MAX_OVER, Deadlines
 from tests.support.waiting import until
 
 
@@ -47,11 +47,11 @@ async def test_a_run_that_ended_in_time_is_not_reported() -> None:
 async def test_what_is_over_is_not_kept_until_its_time() -> None:
     runs = Runs()
     runs.begin("first", 300)
-    for number in range(2 * MOST_OVER):
+    for number in range(2 * MAX_OVER):
         runs.begin(str(number), 300)
         runs.under_way.discard(str(number))
     (line,) = runs.deadlines._lines.values()
-    assert len(line) <= MOST_OVER
+    assert len(line) <= MAX_OVER
     assert line[0][1] == "first"
     runs.deadlines.close()
     await asyncio.sleep(0)

@@ -18,8 +18,8 @@ from tests.support.waiting import until_sync
 class Server:
     """What a watch knows of a server; the process is a real one."""
 
-    place = Path("/somewhere/data")
-    log = place / "postgres.log"
+    home = Path("/somewhere/data")
+    log = home / "postgres.log"
 
     def __init__(self) -> None:
         self.revived = 0
@@ -87,7 +87,7 @@ async def test_one_that_cannot_be_started_is_tried_again_with_growing_pauses_and
     with pytest.raises(Unavailable) as caught:
         await watch.tick()
     assert server.revived == TRIES
-    for part in (str(server.place), str(server.log), "The disk is gone"):
+    for part in (str(server.home), str(server.log), "The disk is gone"):
         assert part in caught.value.message
     assert "DETENT_DATABASE_URL" not in caught.value.message
 

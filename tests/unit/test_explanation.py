@@ -1,4 +1,4 @@
-"""The sentences that tell the story of a tick, without a database."""
+"""The sentences that explain a tick, without a database."""
 
 from __future__ import annotations
 

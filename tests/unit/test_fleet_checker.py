@@ -1,4 +1,4 @@
-"""The judge of the chaos runs is judged: a record in which all is well, and one for everything that can be wrong."""
+"""Tests of the checker for chaos runs: a record without a fault, and one for each kind of fault."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""When the fire waits for the worker of its own node, and when it does not."""
+"""When a fire waits for the worker of its own node, and when it does not."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ BATCH = 1000
 
 
 class FullWorker:
-    """One that says what it is told to say."""
+    """A worker whose answers are set by the test."""
 
     def __init__(self, room: int = 0, concurrency: int = 5000) -> None:
         self.room = room
@@ -50,10 +50,10 @@ class FullWorker:
 
 
 def waiting(worker: FullWorker | None, wakeups: Wakeups | None = None) -> WorkerWait:
-    return WorkerWait(worker, wakeups or Wakeups())  # type: ignore[arg-type]  # as much of a worker as is asked
+    return WorkerWait(worker, wakeups or Wakeups())  # type: ignore[arg-type]  # the parts of a worker that are used
 
 
-async def test_a_batch_is_as_large_as_the_room_of_our_own_worker() -> None:
+async def test_a_batch_is_as_large_as_the_capacity_of_our_own_worker() -> None:
     assert waiting(FullWorker(room=700)).batch_limit(OURS, 0.1, BATCH) == 700
     assert waiting(FullWorker(room=7000)).batch_limit(OURS, 0.1, BATCH) == BATCH
 
@@ -62,13 +62,13 @@ async def test_a_full_worker_is_waited_for() -> None:
     assert waiting(FullWorker(room=ENOUGH - 1)).batch_limit(OURS, 0.1, BATCH) == 0
 
 
-async def test_a_small_worker_has_room_for_a_batch_when_it_has_room_for_all_it_can_do_at_once() -> None:
+async def test_a_small_worker_is_given_a_batch_once_all_of_its_slots_are_free() -> None:
     assert waiting(FullWorker(room=20, concurrency=20)).batch_limit(OURS, 0.1, BATCH) == 20
     assert waiting(FullWorker(room=19, concurrency=20)).batch_limit(OURS, 0.1, BATCH) == 0
 
 
 @pytest.mark.parametrize("few", [1, 30])
-async def test_few_ticks_need_little_room(few: int) -> None:
+async def test_few_ticks_need_little_capacity(few: int) -> None:
     assert waiting(FullWorker(room=few)).batch_limit(OURS, 0.1, few) == few
 
 
@@ -81,11 +81,11 @@ async def test_a_fire_does_not_wait_without_a_worker_or_where_others_could_take_
     assert with_others.batch_limit(OURS, 0.1, BATCH) == BATCH
 
 
-async def test_ticks_that_have_waited_long_wait_no_longer() -> None:
+async def test_ticks_that_have_already_waited_long_are_fired() -> None:
     assert waiting(FullWorker()).batch_limit(OURS, LONGEST_SECONDS + 1, BATCH) == BATCH
 
 
-async def test_a_worker_that_does_not_get_on_is_not_waited_for_again(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_worker_that_makes_no_progress_is_not_waited_for_again(monkeypatch: pytest.MonkeyPatch) -> None:
     now = [100.0]
     monkeypatch.setattr(handoff, "monotonic", lambda: now[0])
     worker = FullWorker()
@@ -103,7 +103,7 @@ async def test_a_worker_that_does_not_get_on_is_not_waited_for_again(monkeypatch
     assert line.batch_limit(OURS, 0.1, BATCH) == 0
 
 
-async def test_room_that_is_promised_to_a_batch_is_not_given_to_the_next() -> None:
+async def test_capacity_that_is_promised_to_a_batch_is_not_given_to_the_next() -> None:
     line = waiting(FullWorker(room=1500))
     assert line.batch_limit(OURS, 0.1, BATCH) == BATCH
     line.promised = BATCH
@@ -112,7 +112,7 @@ async def test_room_that_is_promised_to_a_batch_is_not_given_to_the_next() -> No
     assert line.batch_limit(OURS, 0.1, BATCH) == 0
 
 
-async def test_a_worker_without_runs_is_not_waited_for_unless_it_is_about_to_look_whether_others_wait(
+async def test_a_worker_without_runs_is_not_waited_for_unless_it_is_about_to_check_its_backlog(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     now = [100.0]
@@ -125,4 +125,4 @@ async def test_a_worker_without_runs_is_not_waited_for_unless_it_is_about_to_loo
     assert line.batch_limit(OURS, 0.1, 1) == 0
     assert idle.looks == 2
     now[0] += handoff.MOMENT
-    assert line.batch_limit(OURS, 0.1, 1) == 1, "it is not waited for without end"
+    assert line.batch_limit(OURS, 0.1, 1) == 1, "the wait ends"

@@ -1,4 +1,4 @@
-"""The runs a worker holds: found by their claim, whatever else their job has in hand."""
+"""The runs that a worker has claimed: found by their claim, whatever other runs their job has."""
 
 from __future__ import annotations
 

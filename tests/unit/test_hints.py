@@ -16,7 +16,7 @@ from tests.support.waiting import until
 
 
 class Upkeep:
-    """Notes what is sent; `meanwhile` happens after the server has told everybody, and before we know."""
+    """Records what is sent; `meanwhile` happens after the server has notified the listeners and before we know."""
 
     def __init__(self) -> None:
         self.sent: list[str] = []

@@ -1,4 +1,4 @@
-"""Run ids, which are keys written otherwise; and what else is computed from identities."""
+"""Run ids, which are another notation of run keys; and the other values computed from identities."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Every door through which people's instants come refuses those that cannot be reckoned with, in a sentence."""
+"""Every input for an instant refuses those that cannot be computed with, in one sentence."""
 
 from __future__ import annotations
 

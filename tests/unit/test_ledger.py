@@ -1,4 +1,4 @@
-"""Expected ticks against what is on record, without a database."""
+"""Expected ticks compared with recorded ones, without a database."""
 
 from __future__ import annotations
 

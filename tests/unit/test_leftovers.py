@@ -15,7 +15,7 @@ from tests.support.waiting import until
 
 @pytest.fixture
 def threads() -> Iterator[int]:
-    """As many as there were before."""
+    """Start thirty threads that do not end by themselves; yields how many there were before."""
     before = threading.active_count()
     over = threading.Event()
     left = [threading.Thread(target=over.wait, name=f"forgotten_{number}") for number in range(30)]

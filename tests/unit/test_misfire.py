@@ -1,4 +1,4 @@
-"""What becomes of ticks that are past: RUN_ONCE, SKIP and RUN_ALL, by grace and interval."""
+"""What happens to past ticks: RUN_ONCE, SKIP and RUN_ALL, by grace and interval."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How fast many things are done."""
+"""The pace of bulk operations."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What becomes of late ticks that find the run before in their way: by a rule that users can predict, and soon.
+"""What happens to late ticks while the previous run is unfinished: a predictable rule, applied soon.
 
 A job is simulated second by second on a clock of the test's own: its runs take as long as the test says, and its node
 stands still once. Nothing is measured.

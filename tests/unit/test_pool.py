@@ -1,4 +1,4 @@
-"""The pool of connections, with connections of the test's own."""
+"""The pool of connections, with fake connections."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ class Server:
         return Connection()
 
 
-async def test_no_more_than_its_size_is_opened_and_those_who_wait_come_in_order() -> None:
+async def test_no_more_connections_than_the_size_are_opened_and_callers_are_served_in_order() -> None:
     server, order = Server(), []
     pool: Any = Pool(server.connect, 2)
     await pool.open()
@@ -127,7 +127,7 @@ async def test_any_other_failure_to_open_is_reported_at_once() -> None:
     assert await pool.acquire(LONG)
 
 
-async def test_one_that_is_dead_is_replaced_for_those_who_wait() -> None:
+async def test_a_closed_connection_is_replaced_for_the_callers_that_wait() -> None:
     server = Server()
     pool: Any = Pool(server.connect, 1)
     connection = await pool.acquire(LONG)
@@ -154,7 +154,7 @@ async def test_a_caller_cancelled_while_it_is_served_leaves_the_connection_to_th
     assert leaving.cancelled()
 
 
-async def test_one_whose_statement_was_cancelled_is_tried_before_it_is_used_again() -> None:
+async def test_a_connection_whose_statement_was_cancelled_is_checked_before_it_is_used_again() -> None:
     pool: Any = Pool(Server().connect, 1)
     connection = await pool.acquire(LONG)
     pool.release(connection, unsettled=True)
@@ -162,10 +162,10 @@ async def test_one_whose_statement_was_cancelled_is_tried_before_it_is_used_agai
     assert connection.probed == 1
     connection.in_transaction = True
     pool.release(connection)
-    assert connection.closed, "nobody can tell what its transaction is about"
+    assert connection.closed, "its transaction is unknown"
 
 
-async def test_what_is_expired_is_closed_when_it_is_returned_or_at_once() -> None:
+async def test_expired_connections_are_closed_at_once_or_when_they_are_returned() -> None:
     pool: Any = Pool(Server().connect, 2)
     idle, used = await pool.acquire(LONG), await pool.acquire(LONG)
     pool.release(idle)
@@ -175,7 +175,7 @@ async def test_what_is_expired_is_closed_when_it_is_returned_or_at_once() -> Non
     assert await pool.acquire(LONG) not in (idle, used)
 
 
-async def test_all_but_one_of_those_that_are_idle_for_long_are_closed() -> None:
+async def test_connections_that_are_idle_for_long_are_closed_except_one() -> None:
     pool: Any = Pool(Server().connect, 3, idle_seconds=0.05)
     three = [await pool.acquire(LONG) for _ in range(3)]
     for each in three:
@@ -184,7 +184,7 @@ async def test_all_but_one_of_those_that_are_idle_for_long_are_closed() -> None:
     assert await pool.acquire(LONG) is three[2]
 
 
-async def test_closing_waits_for_what_is_in_use_and_refuses_what_comes_then() -> None:
+async def test_closing_waits_for_connections_in_use_and_refuses_new_callers() -> None:
     pool: Any = Pool(Server().connect, 1)
     connection = await pool.acquire(LONG)
     waiting = asyncio.create_task(pool.acquire(LONG))

@@ -1,4 +1,4 @@
-"""From a job as people write it to its rows; no database, no clock."""
+"""The rows for a job that a user writes; without a database or a clock."""
 
 from __future__ import annotations
 

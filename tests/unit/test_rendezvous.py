@@ -1,4 +1,4 @@
-"""Sharing partitions by hash: everybody agrees, and little moves."""
+"""Sharing partitions by hash: all nodes agree, and few partitions move."""
 
 from __future__ import annotations
 

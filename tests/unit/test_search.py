@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from detent.api.search import MOST_TERMS, RunSearch, job_search, run_search, terms
+from detent.api.search import MAX_TERMS, RunSearch, job_search, run_search, terms
 from detent.domain.states import RunStatus
 from detent.errors import UsageError
 from detent.store.job_search import JobSearch
@@ -109,7 +109,7 @@ BAD_JOBS = {
     "next:<2026-12-24": "an instant such as",
     "next:<2026-12-24T12:00:00": "an instant such as",
     "next:<0001-01-01T00:00:00+14:00": "an instant such as",
-    "a " * (MOST_TERMS + 1): "more than",
+    "a " * (MAX_TERMS + 1): "more than",
 }
 
 

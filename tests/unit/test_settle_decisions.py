@@ -1,4 +1,4 @@
-"""What is written for an outcome: the one place where outcomes become transitions."""
+"""What `decide` writes for each outcome: the only place where outcomes become transitions."""
 
 from __future__ import annotations
 
@@ -118,7 +118,7 @@ def test_without_a_definition_nothing_is_tried_again() -> None:
     ("asked", "seconds"),
     [(None, 5), (2.0, 5), (30.0, 30), (100.0, 100), (86_400.0, 100), (float("inf"), 100), (-1.0, 5), (float("nan"), 5)],
 )
-def test_a_target_that_asks_for_more_patience_gets_it_as_far_as_the_job_allows(
+def test_a_retry_after_of_the_target_is_respected_up_to_the_maximum_of_the_job(
     asked: float | None, seconds: float
 ) -> None:
     written = decided(Failed("busy", retry_after=asked))
@@ -147,7 +147,7 @@ def test_an_exception_that_the_job_names_is_not_tried_again(names: list[str], re
     assert retried or written.reason == "not retryable"
 
 
-def test_what_postgresql_refuses_in_a_text_is_replaced() -> None:
+def test_characters_that_postgresql_refuses_are_replaced() -> None:
     for retries in (0, 2):
         assert decided(Failed("a\0b\ud800"), of=spec(max_retries=retries)).error == "a\ufffdb\ufffd"
     assert decided(Failed("said", retryable=False, result="\0")).result == "\ufffd"
@@ -156,6 +156,6 @@ def test_what_postgresql_refuses_in_a_text_is_replaced() -> None:
 
 
 @pytest.mark.parametrize("outcome", [None, "fine", Failed(5), Failed("x", kinds=None), Failed("x", retry_after="60")])  # type: ignore[arg-type]
-def test_what_is_no_outcome_is_refused(outcome: Any) -> None:
+def test_a_value_that_is_not_an_outcome_is_refused(outcome: Any) -> None:
     with pytest.raises((TypeError, AttributeError, AssertionError)):
         decided(outcome)

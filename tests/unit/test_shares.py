@@ -68,7 +68,7 @@ def sharing(slots: int, *tenants: int, headroom: float = 0.2) -> TenantShares:
 
 
 def start_all(shares: TenantShares, tenant: int) -> int:
-    """As many runs as may start, each of which never ends."""
+    """Start as many runs as possible, which never end; returns how many."""
     count = 0
     while shares.startable(tenant):
         shares.came(tenant)

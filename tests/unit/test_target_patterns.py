@@ -44,9 +44,9 @@ NOT_PATTERNS = {
     "api.internal:99999": "give a number from 1 to 65535",
     "10.2.0.0/16:http": "give a number from 1 to 65535",
     "10.2.3.4/16": "write 10.2.0.0/16 for the network, or 10.2.3.4",
-    "169.254.169.254": "is a cloud metadata address, which no target may have",
-    "169.254.0.0/16:80": "is a link-local address, which no target may have",
-    "[fe80::]/10": "is a link-local address, which no target may have",
+    "169.254.169.254": "is a cloud metadata address: such addresses can never be called",
+    "169.254.0.0/16:80": "is a link-local address: such addresses can never be called",
+    "[fe80::]/10": "is a link-local address: such addresses can never be called",
     "::ffff:10.0.0.1": "write those instead",
 }
 

@@ -13,7 +13,7 @@ BOTH = {1: 1, 2: 1}
 
 
 async def entered(gate: TenantGate, tenant: int, count: int) -> list[asyncio.Task[bool]]:
-    """As many calls of the tenant; those that have to wait are not done."""
+    """Start `count` calls of the tenant; the tasks of those that have to wait are not done."""
     tasks = [asyncio.create_task(gate.enter(tenant, LONG)) for _ in range(count)]
     await asyncio.sleep(0)
     await asyncio.sleep(0)

@@ -1,4 +1,4 @@
-"""Events call whoever subscribed, with what they carry."""
+"""Events call their subscribers, with their arguments."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The tick before that of a run, by the schedule it was fired with."""
+"""The tick before that of a run, according to the schedule that the run was fired with."""
 
 from __future__ import annotations
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from detent.worker import capacity
-from detent.worker.capacity import MOST_UNWRITTEN, WorkerCapacity
+from detent.worker.capacity import MAX_UNWRITTEN, WorkerCapacity
 
 
 @pytest.fixture
@@ -52,5 +52,5 @@ def test_what_is_over_but_not_written_takes_no_room_until_there_is_very_much_of_
     worker = WorkerCapacity(100)
     over(worker, 50, written=False)
     assert worker.free(50) == 200
-    over(worker, MOST_UNWRITTEN, written=False)
-    assert worker.free(50 + MOST_UNWRITTEN) == 0
+    over(worker, MAX_UNWRITTEN, written=False)
+    assert worker.free(50 + MAX_UNWRITTEN) == 0

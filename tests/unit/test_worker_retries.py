@@ -1,4 +1,4 @@
-"""Runs that were put off are looked for when they are due, also where a timer comes early."""
+"""Runs that wait for a retry are claimed when they are due, even if a timer fires early."""
 
 from __future__ import annotations
 

@@ -94,7 +94,7 @@ def create_app(store: Store, *, settings: Settings, readiness: Readiness, metric
         clients=ClientAddresses(settings.trusted_proxies),
     )
     access = AccessWatch(store.web_sessions)
-    waiters = PullWaiters(store, most_waiting=max(1, settings.max_connections // 4))
+    waiters = PullWaiters(store, max_waiting=max(1, settings.max_connections // 4))
     pulled = PulledRuns(store, use_cases, metrics)
     master = MasterKeys(read_master_keys(settings.secret_key))
     api = Api(

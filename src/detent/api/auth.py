@@ -1,8 +1,9 @@
 """Authentication and authorisation of requests.
 
 Every request needs a key, with one exception: while the cluster has no key at all, a request that comes directly from
-this machine is one of the administrator of the default tenant. The first key ends that on every node. Where a process
-listens decides nothing. A key that is sent is always checked, and every bad key is refused with the same message.
+this machine counts as one of an administrator of the default tenant. The first key ends that on every node. The address
+on which a process listens does not matter. A key that is sent is always checked, and every bad key is refused with the
+same message.
 """
 
 from __future__ import annotations
@@ -122,7 +123,7 @@ class KeyAuthenticator:
         return caller
 
     async def identify(self, request: Request, needed: Scope) -> Caller:
-        """The caller, whatever it may do; nobody is asked for on public routes."""
+        """The caller, whatever its scope; public routes have an anonymous caller."""
         if needed == "public":
             return ANONYMOUS
         if "authorization" not in request.headers and await self.keyless_allowed(request):

@@ -1,4 +1,5 @@
-"""POST /jobs/batch: up to ten thousand jobs in one call, all or none, as a JSON array or one job in a line (NDJSON)."""
+"""POST /jobs/batch: up to ten thousand jobs in one call, all or none, as a JSON array or with one job per line
+(NDJSON)."""
 
 from __future__ import annotations
 
@@ -17,11 +18,11 @@ from detent.domain.job import JobSpec, Name
 from detent.domain.refusal import refused
 from detent.domain.text import check_seen
 from detent.errors import UsageError
-from detent.jobs.batches import MOST_FAULTS, RegisteredJob
+from detent.jobs.batches import MAX_FAULTS, RegisteredJob
 
 routes = Routes(PREFIX)
 
-MOST_JOBS = 10_000
+MAX_JOBS = 10_000
 NDJSON = "application/x-ndjson"
 READ_AT_A_TIME = 256
 LARGE_BYTES = 4096
@@ -32,7 +33,7 @@ _DECODER = msgspec.json.Decoder(JobSpec)
 class Jobs(Struct, forbid_unknown_fields=True):
     """The jobs of a batch."""
 
-    jobs: Annotated[list[JobSpec], Meta(min_length=1, max_length=MOST_JOBS)]
+    jobs: Annotated[list[JobSpec], Meta(min_length=1, max_length=MAX_JOBS)]
 
 
 class RawJobs(Struct, forbid_unknown_fields=True):
@@ -44,24 +45,24 @@ class BatchBody(Upload):
 
     media_types: ClassVar[tuple[str, ...]] = ("application/json", NDJSON)
     max_bytes: ClassVar[int] = 64 * 1_048_576
-    described: ClassVar[Any] = Annotated[list[JobSpec], Meta(min_length=1, max_length=MOST_JOBS)] | Jobs
+    described: ClassVar[Any] = Annotated[list[JobSpec], Meta(min_length=1, max_length=MAX_JOBS)] | Jobs
 
-    async def read(self, most_bytes: int) -> list[JobSpec | UsageError]:
-        """Each job, or its error; yields to the event loop at intervals. `most_bytes`: of one job."""
+    async def read(self, max_job_bytes: int) -> list[JobSpec | UsageError]:
+        """Each job, or its error; yields to the event loop at intervals."""
         items = _lines(self.raw) if self.media_type == NDJSON else _items(self.raw)
         if not items:
             raise UsageError("The batch has no job: give one to ten thousand.")
-        if len(items) > MOST_JOBS:
-            raise UsageError(f"The batch has {len(items)} jobs and {MOST_JOBS} are allowed: send it in parts.")
+        if len(items) > MAX_JOBS:
+            raise UsageError(f"The batch has {len(items)} jobs and {MAX_JOBS} are allowed: send it in parts.")
         read: list[JobSpec | UsageError] = []
         wrong = 0
         for position, item in enumerate(items):
             size = memoryview(item).nbytes
             if position % READ_AT_A_TIME == 0 or wrong or size > LARGE_BYTES:
                 await asyncio.sleep(0)
-            read.append(_read(item) if size <= most_bytes else _too_large(size, most_bytes))
+            read.append(_read(item) if size <= max_job_bytes else _too_large(size, max_job_bytes))
             wrong += isinstance(read[-1], UsageError)
-            if wrong > MOST_FAULTS:
+            if wrong > MAX_FAULTS:
                 break  # nothing will be registered, and no further fault is listed
         return read
 
@@ -114,7 +115,7 @@ def _items(raw: bytes) -> list[Any]:
 
 
 def _too_large(size: int, most: int) -> UsageError:
-    """As the body of a request with this job alone would be refused."""
+    """The same refusal as for a request with only this job."""
     return UsageError(f"The job is {size} bytes of JSON and {most} are allowed: make it shorter.")
 
 

@@ -23,7 +23,7 @@ class HoldRequest(Struct, frozen=True, forbid_unknown_fields=True):
 
 @routes.post("/cluster/pause", scope="admin")
 async def pause_all(api: Api, body: HoldRequest) -> TickState:
-    """Hold all ticks of all jobs until they are resumed; runs that were fired continue."""
+    """Pause all ticks of all jobs until they are resumed; runs that were fired continue."""
     check_default_tenant(api, "The cluster is paused")
     by = "this machine" if api.caller.key is None else f"key {api.caller.key}"
     return TickState(await api.cluster.pause_ticks(by, body.reason))
@@ -31,7 +31,7 @@ async def pause_all(api: Api, body: HoldRequest) -> TickState:
 
 @routes.post("/cluster/resume", scope="admin")
 async def resume_all(api: Api) -> TickState:
-    """Let ticks fire again. Held ticks are late or missed, as each job's policy says."""
+    """Resume all ticks. Those that came due during the pause run late or are missed, as each job's settings say."""
     check_default_tenant(api, "The cluster is resumed")
     await api.cluster.resume_ticks()
     return TickState(None)

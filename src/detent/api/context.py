@@ -45,7 +45,7 @@ class Api:
 
     @property
     def tenant(self) -> int:
-        """The tenant of this request. It comes from the key alone, never from the path or the body."""
+        """The tenant of this request. It comes only from the key, never from the path or the body."""
         return self.caller.tenant
 
     @property

@@ -20,15 +20,15 @@ from detent.contract.page import Instant, Page
 from detent.contract.run import DeadGroups, Discarded, Left, Redriven, Run
 from detent.domain.identity import RunKey, decode_run_id, run_id
 from detent.errors import UsageError
-from detent.store.dead_letters import MOST_AT_ONCE, MOST_EXAMINED, DeadLetterFilter
+from detent.store.dead_letters import MAX_AT_ONCE, MAX_EXAMINED, DeadLetterFilter
 from detent.telemetry.transitions import log_requested
 
 routes = Routes(PREFIX)
 
-RunIds = Annotated[list[UUID], Meta(min_length=1, max_length=MOST_AT_ONCE)]
+RunIds = Annotated[list[UUID], Meta(min_length=1, max_length=MAX_AT_ONCE)]
 JobReference = Annotated[str, Meta(min_length=1, max_length=200)]
 Group = Annotated[str, Meta(pattern="^[0-9a-f]{12}$")]
-AtOnce = Annotated[int, Meta(ge=1, le=MOST_AT_ONCE)]
+AtOnce = Annotated[int, Meta(ge=1, le=MAX_AT_ONCE)]
 
 
 class DeadLetterQuery(Struct, forbid_unknown_fields=True):
@@ -55,12 +55,12 @@ class ChosenRuns(Struct, forbid_unknown_fields=True, kw_only=True):
     job: JobReference | None = None
     group: Group | None = None
     before: Instant | None = None
-    limit: AtOnce = MOST_AT_ONCE
+    limit: AtOnce = MAX_AT_ONCE
 
 
 @routes.post("/jobs/{id}/retry", scope="operate", status=202, once=True)
 async def retry_job(api: Api, id: str) -> Reply[Run]:  # noqa: A002 - the name of the path parameter is part of the contract
-    """Run a job's latest finished run again, now."""
+    """Run a job's latest finished run again, now, as a new run of the same tick."""
     return await _answer(api, await api.jobs.runs.retry_latest(await job_id(api, id), tenant=api.tenant))
 
 
@@ -93,7 +93,7 @@ async def list_dead_groups(api: Api, query: GroupQuery) -> DeadGroups:
     return await dead_groups(api, query)
 
 
-async def dead_groups(api: Api, query: GroupQuery, among: int = MOST_EXAMINED) -> DeadGroups:
+async def dead_groups(api: Api, query: GroupQuery, among: int = MAX_EXAMINED) -> DeadGroups:
     """`among`: group only this many of the newest dead runs."""
     job = None if query.job is None else await job_id(api, query.job)
     return await api.store.dead_letters.groups(job=job, among=among, tenant=api.tenant)

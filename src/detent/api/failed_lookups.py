@@ -22,7 +22,7 @@ NETWORKS = 10
 # How old the digests may be.
 KNOWN_SECONDS = 2.0
 # How many digests a process reads: beyond that, those that were used last.
-MOST_DIGESTS = 20_000
+MAX_DIGESTS = 20_000
 FAILED = "Too many keys that are not valid came from this network"
 ADVICE = "send a valid one"
 
@@ -52,7 +52,7 @@ class ValidDigests:
 
     async def _read(self) -> frozenset[bytes] | DetentError:
         try:
-            return await self._load(MOST_DIGESTS)
+            return await self._load(MAX_DIGESTS)
         except DetentError as error:  # kept as long as an answer, or each waiting request would try by itself
             return error
 

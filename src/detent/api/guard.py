@@ -80,7 +80,7 @@ def comes_directly(request: HTTPConnection) -> bool:
 
 
 def _host(headers: Headers) -> str:
-    """All of them, where there are several: those are no host, because another program may read another one of them."""
+    """The Host header. Several are joined, which makes no valid host: another program might read a different one."""
     return ", ".join(headers.getlist("host"))
 
 

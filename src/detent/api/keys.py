@@ -87,7 +87,7 @@ async def revoke_key(api: Api, id: str, query: TenantOfKeys) -> None:  # noqa: A
 
 
 def _check_first(scope: KeyScope, tenant: int) -> None:
-    """Only an administrator can create further keys, so any other first key would lock everyone out."""
+    """Refuse a first key that is not one of an administrator of the default tenant: it cannot create further keys."""
     reason = "because every request needs a key once it exists: create that one, and use it to create this one."
     if scope != "admin":
         raise UsageError(f"The first key must have the scope admin, {reason}", "/scope")

@@ -26,7 +26,7 @@ routes = Routes(PREFIX)
 DAY = timedelta(days=1)
 MICROSECOND = timedelta(microseconds=1)
 LONGEST = timedelta(days=3660)
-MOST_NAMED_JOBS = 100
+MAX_NAMED_JOBS = 100
 JobReference = Annotated[str, Meta(min_length=1, max_length=200)]
 
 
@@ -51,7 +51,7 @@ class AuditQuery(Struct, forbid_unknown_fields=True):
 
     since: Instant | None = None
     until: Instant | None = None
-    job: Annotated[list[JobReference], Meta(max_length=MOST_NAMED_JOBS)] = []
+    job: Annotated[list[JobReference], Meta(max_length=MAX_NAMED_JOBS)] = []
     late_ms: Annotated[int, Meta(ge=0, le=86_400_000)] = 1000
     cursor: str | None = None
     limit: Limit = 100

@@ -28,7 +28,7 @@ from detent.telemetry.log import logger
 
 log = logger("api")
 
-MOST_CALLERS = 10_000
+MAX_CALLERS = 10_000
 BURST_SECONDS = 2
 LEASE_SHARE = 0.1  # of a second: what a node takes at a time, and how long it waits before it asks again
 LEASE_SECONDS = 10.0  # tokens that a node has not used by then are lost
@@ -58,7 +58,7 @@ class Limiter:
         left = min(self._size, left + (now - since) * self._rate)
         self._buckets[who] = (left - 1 if left >= 1 else left, now)
         self._buckets.move_to_end(who)
-        if len(self._buckets) > MOST_CALLERS:
+        if len(self._buckets) > MAX_CALLERS:
             self._buckets.popitem(last=False)
         return 0.0 if left >= 1 else (1 - left) / self._rate
 
@@ -154,7 +154,7 @@ class TenantLimiter:
         lease = self._leases.get(tenant)
         if lease is None:
             lease = self._leases[tenant] = TokenLease()
-            if len(self._leases) > MOST_CALLERS:
+            if len(self._leases) > MAX_CALLERS:
                 self._leases.popitem(last=False)
         else:
             self._leases.move_to_end(tenant)

@@ -48,8 +48,8 @@ def document(endpoints: Sequence[Endpoint]) -> dict[str, Any]:
         "info": {
             "title": "detent",
             "version": __version__,
-            "description": "Every tick of every schedule becomes exactly one run. Times are RFC 3339 in UTC; errors "
-            "are problems of RFC 9457 with a JSON pointer to the wrong part.",
+            "description": "Every tick is recorded exactly once, as a run or with the reason why it did not run. "
+            "Times are RFC 3339 in UTC; errors are problems of RFC 9457 with a JSON pointer to the wrong part.",
             "license": {"name": "Apache 2.0", "identifier": "Apache-2.0"},
         },
         "paths": paths,

@@ -16,7 +16,7 @@ from detent.domain.job_schedule import whole_milliseconds
 from detent.domain.schedule import ScheduleError
 from detent.domain.schedule.explain import explain_text
 from detent.domain.schedule.instants import check_range
-from detent.domain.schedule.preview import MOST_TICKS
+from detent.domain.schedule.preview import MAX_TICKS
 from detent.errors import UsageError
 from detent.runtime.arithmetic import compute
 
@@ -30,7 +30,7 @@ class PreviewRequest(Struct, forbid_unknown_fields=True, kw_only=True):
 
     schedule: str | dict[str, Any]
     timezone: str = "UTC"
-    count: Annotated[int, Meta(ge=1, le=MOST_TICKS)] = 10
+    count: Annotated[int, Meta(ge=1, le=MAX_TICKS)] = 10
     from_: Instant | None = msgspec.field(default=None, name="from")
     dst_gap: Literal["run", "shift", "skip"] = "run"
     dst_overlap: Literal["first", "last", "both"] = "first"

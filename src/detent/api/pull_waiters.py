@@ -75,10 +75,10 @@ class ClaimQueue:
 
 
 class PullWaiters:
-    def __init__(self, store: Store, most_waiting: int) -> None:
-        """`most_waiting`: the claims of one tenant that wait here."""
+    def __init__(self, store: Store, max_waiting: int) -> None:
+        """`max_waiting`: the claims of one tenant that wait here."""
         self._store = store
-        self._most_waiting = most_waiting
+        self._max_waiting = max_waiting
         self._waiting: Counter[int] = Counter()
         self._lines: dict[tuple[int, Wanted], ClaimQueue] = {}
         self._workers: OrderedDict[tuple[int, str], tuple[int, float]] = OrderedDict()
@@ -98,8 +98,8 @@ class PullWaiters:
 
     @contextmanager
     def _counted(self, tenant: int) -> Iterator[None]:
-        if self._waiting[tenant] >= self._most_waiting:
-            raise _too_many(self._most_waiting)
+        if self._waiting[tenant] >= self._max_waiting:
+            raise _too_many(self._max_waiting)
         self._waiting[tenant] += 1
         try:
             yield

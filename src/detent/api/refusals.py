@@ -1,7 +1,7 @@
-"""Refused requests in the audit log: who tried what without a valid key, or with one that may not.
+"""Refused requests in the audit log: who tried what without a valid key, or with a key that lacks the right.
 
-Anybody can send such requests, so they are counted, not copied: one event a minute for each key or network, and one a
-second for all of them. An event says how many were left out since the one before.
+Any client can send such requests, so they are counted, not copied: at most one event a minute for each key or network,
+and one a second for all of them. An event says how many were left out since the previous one.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ import time
 from collections import OrderedDict
 from collections.abc import Callable
 
-from detent.api.limits import MOST_CALLERS, Limiter, network_of
+from detent.api.limits import MAX_CALLERS, Limiter, network_of
 from detent.api.problems import ProblemKind, Refusal, kind_of
 from detent.domain.audit_event import Actor, NewEvent
 from detent.errors import DetentError
@@ -44,7 +44,7 @@ class RefusalRecorder:
         left_out = self._left_out.pop(source, 0)
         if self._of_source.wait(source) or self._of_all.wait("all"):
             self._left_out[source] = left_out + 1
-            if len(self._left_out) > MOST_CALLERS:
+            if len(self._left_out) > MAX_CALLERS:
                 self._left_out.popitem(last=False)
             return
         after = {**(event.after or {}), **({"left_out_before": left_out} if left_out else {})}

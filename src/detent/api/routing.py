@@ -63,7 +63,7 @@ class Reply(Generic[Answer]):
 
     @staticmethod
     def empty(status: int, **headers: str) -> Reply[Any]:
-        """A status and headers alone."""
+        """An answer that has only a status and headers."""
         return Reply(None, status, **headers)
 
 

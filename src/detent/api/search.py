@@ -21,7 +21,7 @@ from detent.errors import UsageError
 from detent.store.job_search import JobSearch, Moment
 
 POINTER = "/search"
-MOST_TERMS = 20
+MAX_TERMS = 20
 _PART = re.compile(r'(?:(?P<field>[A-Za-z_]+):)?(?:"(?P<quoted>(?:[^"\\]|\\.)*)"|(?P<plain>[^\s"]*))(?P<rest>\S*)')
 _DURATION = re.compile(r"(?P<number>[0-9]{1,7})(?P<unit>[smhdw])")
 _UNITS = {"s": "seconds", "m": "minutes", "h": "hours", "d": "days", "w": "weeks"}
@@ -73,8 +73,8 @@ def terms(text: str) -> Iterator[Term]:
         yield _term(part, text)
         position = part.end()
         count += 1
-        if count > MOST_TERMS:
-            raise UsageError(f"The search has more than {MOST_TERMS} parts: leave some out.", POINTER)
+        if count > MAX_TERMS:
+            raise UsageError(f"The search has more than {MAX_TERMS} parts: leave some out.", POINTER)
 
 
 def _term(part: re.Match[str], text: str) -> Term:

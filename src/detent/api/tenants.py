@@ -17,7 +17,7 @@ from detent.api.routing import Routes
 from detent.contract.page import Page
 from detent.contract.tenant import Tenant
 from detent.domain.secret_ref import SecretName
-from detent.domain.target_patterns import MOST_PATTERNS, PatternError, read_pattern
+from detent.domain.target_patterns import MAX_PATTERNS, PatternError, read_pattern
 from detent.errors import UsageError
 from detent.store.keys import TenantName
 from detent.store.secrets import MissingSecrets
@@ -35,7 +35,7 @@ StorageBytes = Annotated[int, Meta(ge=1, le=LARGEST_STORAGE)]
 Rate = Annotated[float, Meta(ge=0.001, le=1_000_000)]
 Weight = Annotated[int, Meta(ge=1, le=100)]
 Pattern = Annotated[str, Meta(min_length=1, max_length=300)]
-Patterns = Annotated[list[Pattern], Meta(max_length=MOST_PATTERNS)]
+Patterns = Annotated[list[Pattern], Meta(max_length=MAX_PATTERNS)]
 
 
 class TenantSpec(Struct, frozen=True, forbid_unknown_fields=True):
@@ -129,9 +129,9 @@ def _edited(tenant: str, lists: Mapping[str, Sequence[str]], before: Sequence[st
             there = ", ".join(kept) or "nothing"
             raise UsageError(f"{pattern} is not in the list of {tenant}, which has {there}.", f"/disallow/{position}")
     after = list(dict.fromkeys([*(pattern for pattern in kept if pattern not in gone), *lists.get("allow", ())]))
-    if len(after) > MOST_PATTERNS:
+    if len(after) > MAX_PATTERNS:
         raise UsageError(
-            f"The list of {tenant} would have {len(after)} patterns, and {MOST_PATTERNS} is the limit: use networks, "
+            f"The list of {tenant} would have {len(after)} patterns, and {MAX_PATTERNS} is the limit: use networks, "
             "or names with *.",
             "/allow",
         )

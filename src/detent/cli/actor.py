@@ -1,4 +1,4 @@
-"""Who a command is that writes to the database directly, for the audit log."""
+"""Names the user of a command that writes to the database directly, for the audit log."""
 
 from __future__ import annotations
 

@@ -22,7 +22,6 @@ PANEL = "Jobs as files"
 CHANGES = 2  # exit code of `detent diff --exit-code`
 
 owner_option = option("--owner", metavar="LABEL", help="Owner of these jobs; files may set it as `owner:`.")
-prune_option = option("--prune", is_flag=True, help="Delete the owner's jobs that are in none of the files.")
 
 
 @command(
@@ -33,7 +32,7 @@ prune_option = option("--prune", is_flag=True, help="Delete the owner's jobs tha
 )
 @file_options()
 @owner_option
-@prune_option
+@option("--prune", is_flag=True, help="Delete the owner's jobs that are in none of the files.")
 @option("--dry-run", is_flag=True, help="Show the plan, and change nothing.")
 @option("--yes", "-y", is_flag=True, help="Do not ask for confirmation.")
 @api_options(quiet="the names of the jobs that change")
@@ -65,8 +64,8 @@ def apply(files: tuple[str, ...], recursive: bool, owner: str | None, prune: boo
 @command(None, "diff", panel=PANEL, examples=("detent diff -f jobs.yaml", "detent diff -f jobs.yaml --exit-code"))
 @file_options()
 @owner_option
-@prune_option
-@option("--exit-code", is_flag=True, help="Exit with 2 when there are changes, for scripts.")
+@option("--prune", is_flag=True, help="Also show the owner's jobs that `detent apply --prune` would delete.")
+@option("--exit-code", is_flag=True, help="Exit code 2 if there are changes, for scripts.")
 @api_options(quiet="the names of the jobs that change")
 def diff(files: tuple[str, ...], recursive: bool, owner: str | None, prune: bool, exit_code: bool) -> int:
     """Show what `detent apply` would change."""
@@ -105,9 +104,9 @@ def validate(files: tuple[str, ...], recursive: bool) -> int:
 
 @command(None, "export", panel=PANEL, examples=("detent export --owner team-a > jobs.yaml",))
 @option("--owner", metavar="LABEL", help="Only the jobs of this owner.")
-@option("--format", "form", type=click.Choice(["yaml", "json"]), default="yaml", help="[yaml]")
+@option("--format", "form", type=click.Choice(["yaml", "json"]), default="yaml", help="Format of the file. [yaml]")
 @option("--output", "-o", "path", metavar="FILE", help="Write to this file. [stdout]")
-@api_options()
+@api_options(json="The same as --format json.")
 def export(owner: str | None, form: str, path: str | None) -> None:
     """Write the server's jobs as a file for `detent apply`.
 

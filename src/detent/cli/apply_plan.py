@@ -24,8 +24,8 @@ if TYPE_CHECKING:
 
 BATCH = 500
 LOOKED_UP_SINGLY = 20
-MOST_SHOWN = 100
-MOST_TEXT = 70
+MAX_SHOWN = 100
+MAX_TEXT = 70
 LONG = 1e15  # larger floats are clearer in exponent form
 
 SIGNS = {"create": ("+", "green"), "update": ("~", "yellow"), "delete": ("-", "red")}
@@ -94,11 +94,11 @@ def show_plan(plan: Plan) -> None:
         output.print_lines(row for step in steps for row in _rows(step))
     else:
         terminal = output.console()
-        for step in steps[:MOST_SHOWN]:
+        for step in steps[:MAX_SHOWN]:
             for line in _lines(step):
                 terminal.print(line, overflow="ellipsis", no_wrap=True, crop=True)
-        if len(steps) > MOST_SHOWN:
-            terminal.print(f"… and {len(steps) - MOST_SHOWN} more")
+        if len(steps) > MAX_SHOWN:
+            terminal.print(f"… and {len(steps) - MAX_SHOWN} more")
     output.say(summary(plan))
     _warn(step for step in steps if step.declared is not None)
 
@@ -135,7 +135,7 @@ def _text(value: object, there: bool) -> str:
     if not there:
         return ""
     text = flat(value_text(value))
-    return text if len(text) <= MOST_TEXT else f"{text[: MOST_TEXT - 1]}…"
+    return text if len(text) <= MAX_TEXT else f"{text[: MAX_TEXT - 1]}…"
 
 
 def value_text(value: object) -> str:
@@ -155,7 +155,7 @@ def carry_out(client: JsonClient, plan: Plan) -> dict[str, int]:
         with Progress("jobs", plan.changes) as progress:
             for steps in _batches(plan.of("create", "update")):
                 for step, change in zip(steps, _send(client, steps), strict=True):
-                    # The server reports a job whose owner alone changed as unchanged.
+                    # The server reports a job of which only the owner changed as unchanged.
                     done["updated" if change == "unchanged" and step.differences else change] += 1
                 progress.advance(len(steps))
             for step in plan.of("delete"):

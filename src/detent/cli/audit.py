@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from detent.client import JsonClient
 
 JOBS_PER_PAGE = 100
-MOST_SHOWN = 20
+MAX_SHOWN = 20
 
 
 @command(
@@ -94,8 +94,8 @@ class AuditTotals:
     panel="Jobs and runs",
     examples=("detent audit", "detent audit --since 7d --job report", "detent audit --json"),
 )
-@option("--since", metavar="TIME", help="Ticks after this time, or a duration ago such as 7d. [24h]")
-@option("--until", metavar="TIME", help="Ticks up to this time, or a duration ago. [now]")
+@option("--since", metavar="TIME", help="Ticks after this time, or a duration before now such as 7d. [24h]")
+@option("--until", metavar="TIME", help="Ticks up to this time, or a duration before now such as 1h. [now]")
 @option(
     *("--job", "jobs"),
     metavar="JOB",
@@ -179,10 +179,10 @@ def _show(totals: AuditTotals, window: Item, late: str) -> None:
     lines += [("unknown spans", totals.unknown)] if totals.unknown else []
     lines += [(f"late, more than {late}", totals.late), ("late, 99th percentile", times.span(totals.p99) or "-")]
     output.print_lines(lines)
-    for job in totals.wrong[:MOST_SHOWN]:
+    for job in totals.wrong[:MAX_SHOWN]:
         _name(job)
-    if len(totals.wrong) > MOST_SHOWN:
-        output.say(f"And {len(totals.wrong) - MOST_SHOWN} more jobs; --json lists all of them.")
+    if len(totals.wrong) > MAX_SHOWN:
+        output.say(f"And {len(totals.wrong) - MAX_SHOWN} more jobs; --json lists all of them.")
     if totals.unaudited_since is not None:
         since, until = totals.unaudited_since, window["since"]
         output.say(f"unknown: ticks after {since}, up to {until}: their history is no longer kept (history_days)")
@@ -193,14 +193,14 @@ def _show(totals: AuditTotals, window: Item, late: str) -> None:
 def _name(job: Item) -> None:
     """List each wrong tick of a job."""
     for what, ticks in (("missing", job["missing_ticks"]), ("doubled", job["doubled_ticks"])):
-        for tick in ticks[:MOST_SHOWN]:
+        for tick in ticks[:MAX_SHOWN]:
             output.say(f"{what}: {job['job']} {tick}")
-        if job[what] > MOST_SHOWN:
-            output.say(f"{what}: {job['job']} and {job[what] - MOST_SHOWN} more")
-    for entry in job["extra_entries"][:MOST_SHOWN]:
+        if job[what] > MAX_SHOWN:
+            output.say(f"{what}: {job['job']} and {job[what] - MAX_SHOWN} more")
+    for entry in job["extra_entries"][:MAX_SHOWN]:
         many = f" to {entry['until']}, {entry['ticks']} ticks" if entry["ticks"] > 1 else ""
         output.say(f"extra: {job['job']} {entry['at']}{many}, {entry['status']}")
-    for span in job.get("unknown", ())[:MOST_SHOWN]:
+    for span in job.get("unknown", ())[:MAX_SHOWN]:
         until = f" to {span['until']}" if span["until"] else ""
         output.say(f"unknown: {job['job']} from {span['since']}{until}: {clean(span['why'])}")
     if job.get("overdue"):

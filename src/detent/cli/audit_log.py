@@ -219,7 +219,7 @@ def _read_lines(file: TextIO) -> Iterator[AuditEvent]:
             yield decoder.decode(line)
         except (ValidationError, DecodeError) as error:
             raise UsageError(
-                f"Line {number} of {file.name} is no event of an audit log ({error}): give a file that "
+                f"Line {number} of {file.name} is not an event of an audit log ({error}): give a file that "
                 "`detent audit-log export` wrote."
             ) from error
 

@@ -32,11 +32,15 @@ COLUMNS = (
 
 @command(job, "catchup", examples=("detent job catchup report", "detent job catchup report --drop"))
 @argument
-@option("--drop", is_flag=True, help="Drop the ticks that are left; missed ones are recorded as `missed: dropped`.")
+@option(
+    "--drop",
+    is_flag=True,
+    help="Drop the ticks that are left; those of an outage or a pause are recorded as `missed: dropped`.",
+)
 @option("--yes", "-y", is_flag=True, help="With --drop: do not ask for confirmation.")
 @api_options(quiet="the number of ticks only")
 def catchup(job_name: str, drop: bool, yes: bool) -> int:
-    """Show the past ticks that a job still has to run: missed ones and backfills."""
+    """Show the past ticks still to run: of an outage, a pause or a backfill."""
     with connect() as client:
         state = client.get_catchup(job_name)
         if not drop or not state["left"]:
@@ -76,7 +80,7 @@ def _show(job_name: str, state: dict[str, Any]) -> None:
 @click.argument("since", metavar="FROM")
 @click.argument("until", metavar="TO")
 @option("--dry-run", is_flag=True, help="Count and list the ticks, and run none.")
-@option("--reprocess", is_flag=True, help="Run ticks again that ran before.")
+@option("--reprocess", is_flag=True, help="Also run ticks again that already ran.")
 @option(
     "--concurrency",
     metavar="N",
@@ -84,7 +88,7 @@ def _show(job_name: str, state: dict[str, Any]) -> None:
     callback=lambda context, parameter, text: read_number("--concurrency", text, 1),
     help="Maximum runs at the same time, within the limits of the job. [1]",
 )
-@option("--newest-first", is_flag=True, help="Start with the latest tick. [the oldest]")
+@option("--newest-first", is_flag=True, help="Start with the latest tick instead of the oldest.")
 @option("--yes", "-y", is_flag=True, help="Do not ask for confirmation.")
 @api_options(quiet="the number of ticks only")
 def backfill(
@@ -97,11 +101,11 @@ def backfill(
     newest_first: bool,
     yes: bool,
 ) -> int:
-    """Run past ticks that never ran, or with --reprocess run them again.
+    """Run past ticks that never ran; with --reprocess, also those that ran.
 
     FROM and TO are times, or days in UTC; TO may be `now`. Both are included.
-    Current ticks of the job take precedence. Ticks from before the job was
-    created run too.
+    The regular ticks of the job run before these. Ticks from before the job
+    was created run too.
     """
     with connect() as client:
         backfill = partial(

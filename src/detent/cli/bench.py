@@ -58,13 +58,13 @@ def read_ratio(text: str | None) -> float:
 @command(bench, "loop", examples=("detent bench loop", "detent bench loop --history 50000000 --rounds 3"))
 @option("--jobs", default="100000", metavar="N", help="Ticks due at one instant. [100000]")
 @option("--concurrency", default="100", metavar="N", help="Maximum runs at the same time. [100, the default of a node]")
-@option("--rounds", default="5", metavar="N", help="Number of rounds; each also measures the raw limit. [5]")
+@option("--rounds", default="5", metavar="N", help="Number of rounds; each also measures plain SQL. [5]")
 @option("--history", default="0", metavar="N", help="Measure again with this many finished runs in history. [0]")
 @option("--idle-reader", is_flag=True, help="Keep a transaction open during the measurement.")
-@option("--at-least", metavar="RATIO", help="Exit code 1 when the median ratio to the raw limit is below this.")
+@option("--at-least", metavar="RATIO", help="Exit code 1 when the median ratio to plain SQL is below this.")
 @format_options()
 def loop(jobs: str, concurrency: str, rounds: str, history: str, idle_reader: bool, at_least: str | None) -> None:
-    """Run many ticks due at one instant; compare with the raw limit of this host."""
+    """Run many ticks due at one instant; compare with plain SQL, the raw limit."""
     from detent.devtools.bench.loop import LoopPlan, LoopResult, as_table, bench_loop
 
     plan = LoopPlan(

@@ -91,7 +91,7 @@ def offset(node: Item) -> str:
 def list_nodes(former: bool, partitions: bool, watch: bool) -> None:
     """List the nodes, what each leads and runs, and the cluster's problems."""
     if former and (partitions or watch):
-        raise UsageError("--all is given with --partitions or --watch: give it alone.")
+        raise UsageError("--all cannot be combined with --partitions or --watch: give only one of them.")
     part, columns = ("partitions", PARTITION_COLUMNS) if partitions else ("nodes", NODE_COLUMNS)
     with connect() as client:
 
@@ -121,9 +121,9 @@ def list_nodes(former: bool, partitions: bool, watch: bool) -> None:
 @click.argument("node_id", metavar="NODE", shell_complete=complete_node)
 @option("--undo", is_flag=True, help="Withdraw the drain.")
 @option("--wait", is_flag=True, help="Wait until it leads nothing and runs nothing.")
-@option("--timeout", metavar="TIME", help="With --wait: maximum wait; exit code 124 after it.")
+@option("--timeout", metavar="TIME", help="With --wait: stop waiting after this time, with exit code 124.")
 @option("--yes", "-y", is_flag=True, help="Do not ask for confirmation.")
-@api_options(quiet="its id only")
+@api_options(quiet="the node's id only")
 def drain(node_id: str, undo: bool, wait: bool, timeout: str | None, yes: bool) -> int:
     """Take a node out of service.
 
@@ -155,7 +155,7 @@ def drain(node_id: str, undo: bool, wait: bool, timeout: str | None, yes: bool) 
 
 @command(node, "dismiss", examples=("detent node dismiss 3f9a",))
 @click.argument("node_id", metavar="NODE")
-@api_options(quiet="its id only")
+@api_options(quiet="the node's id only")
 def dismiss(node_id: str) -> None:
     """Acknowledge that a node was lost, so that it is no longer listed as a problem.
 

@@ -11,8 +11,8 @@ PANEL = "Administration"
 
 
 @command(None, "pause", panel=PANEL, examples=('detent pause --all --reason "database migration"',))
-@option("--all", "every", is_flag=True, help="Every job of every tenant.")
-@option("--reason", metavar="TEXT", help="Reason, shown with the cluster. Required.")
+@option("--all", "every", is_flag=True, help="Required: every job of every tenant.")
+@option("--reason", metavar="TEXT", help="Required: the reason, shown with the cluster.")
 @api_options()
 def pause(every: bool, reason: str | None) -> None:
     """Pause all ticks of all jobs until they are resumed.
@@ -30,12 +30,13 @@ def pause(every: bool, reason: str | None) -> None:
 
 
 @command(None, "resume", panel=PANEL, examples=("detent resume --all",))
-@option("--all", "every", is_flag=True, help="Every job of every tenant.")
+@option("--all", "every", is_flag=True, help="Required: every job of every tenant.")
 @api_options()
 def resume(every: bool) -> None:
     """Resume all ticks.
 
-    Held ticks are late or missed, as each job's policy says.
+    Ticks that came due during the pause run late or are recorded as missed,
+    as each job's missed_window says.
     """
     if not every:
         raise UsageError("This resumes every job: confirm with --all. `detent job resume JOB` resumes one job.")

@@ -109,7 +109,7 @@ def remove(name: str) -> None:
 
 @command(context, "show", examples=("detent context show",))
 @server_options(hidden=True)
-@format_options(quiet="its name only")
+@format_options(quiet="the context's name only")
 def show() -> int:
     """Show the server that commands call, and where it is set."""
     from detent.cli.invocation import client_settings

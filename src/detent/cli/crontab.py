@@ -35,12 +35,12 @@ STYLES = {"job": "green", "refused": "red", "off": "yellow", "setting": "cyan"}
 )
 @click.argument("file", metavar="FILE")
 @option("--user-column/--no-user-column", default=None, help="Whether each line names a user. [detected]")
-@option("--timezone", "--tz", "timezone", metavar="ZONE", help="Time zone of the crontab's host. [of this host]")
+@option("--timezone", "--tz", "timezone", metavar="ZONE", help="Time zone of the crontab's host. [this host's zone]")
 @option(
     "--target",
     type=click.Choice(["shell", "http-template"]),
     default="shell",
-    help="Turn commands into shell jobs, or into HTTP calls of --url with the command as payload. [shell]",
+    help="Turn commands into shell jobs, or into HTTP calls to --url with the command as payload. [shell]",
 )
 @option("--url", metavar="URL", help="With http-template: the address; {name} is replaced by the job's name.")
 @option("--prefix", default="", metavar="TEXT", help="Prefix of every job name.")

@@ -34,13 +34,15 @@ def role_options(function: F) -> F:
     function = option(
         "--tenant-role",
         metavar="ROLE",
-        help="Also hold requests, which take on this role, to the rows of their tenant.",
+        help="Also enable row-level security: requests use this role and see only the rows of their tenant.",
     )(function)
     function = option(
         "--role-settings", metavar="ROLE", help="Also give this role the settings that nodes need behind a pooler."
     )(function)
     return option(
-        "--runtime-role", metavar="ROLE", help="Also grant this role, which owns nothing, what nodes need at run time."
+        "--runtime-role",
+        metavar="ROLE",
+        help="Also grant this role the privileges that nodes need. It should own nothing.",
     )(function)
 
 
@@ -87,7 +89,7 @@ def migrate(role_settings: str | None, runtime_role: str | None, tenant_role: st
     if runtime_role:
         output.say(f"Granted {runtime_role} what nodes need at run time.")
     if tenant_role:
-        output.say(f"Nodes that are started from now on let requests take on {tenant_role}.")
+        output.say(f"Nodes that start from now on use {tenant_role} for requests.")
     if given:
         output.say("A pooler's existing connections need a reconnect to get these settings (PgBouncer: RECONNECT).")
 
@@ -96,7 +98,7 @@ def migrate(role_settings: str | None, runtime_role: str | None, tenant_role: st
 @reaches_database
 @format_options()
 def status(**flags: str | None) -> int:
-    """List the migrations; exit code 1 unless all are applied and known."""
+    """List the migrations; exit code 1 if one is pending, changed or too new."""
     from detent.store import migrate as migrations
 
     states = with_connection(load_settings(flags), migrations.status)

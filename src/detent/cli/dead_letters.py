@@ -14,7 +14,7 @@ from detent.cli.watch import watch as watching
 from detent.cli.watch import watch_option
 from detent.errors import UsageError
 
-dlq = group("dlq", "List, retry and discard dead runs.", panel="Jobs and runs")
+dlq = group("dlq", "Dead-letter queue: list, retry and discard dead runs.", panel="Jobs and runs")
 arguments = click.argument("run_ids", metavar="[RUN]...", nargs=-1)
 BY_GROUP = ""
 EMPTY = "There are no dead runs."

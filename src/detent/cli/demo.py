@@ -18,7 +18,8 @@ def demo(days: str, beside: bool, port: str, **flags: str | None) -> None:
     """Fill a database with a month of example history.
 
     The history has jobs with many schedules, failures, a night of downtime and
-    the loss of a node. `detent serve --demo` continues it.
+    the loss of a node. Start `detent serve --demo` afterwards: it runs these
+    jobs, answers their calls, and adds three more jobs.
     """
     import asyncio
 

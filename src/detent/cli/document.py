@@ -106,7 +106,12 @@ OPTIONS: tuple[Callable[[Any], Any], ...] = (
     option(
         "--shell", metavar="COMMAND", help="Run this on a worker with --allow-shell for the tenant.", panel="Target"
     ),
-    option("--python", metavar="FUNCTION", help="Call this function of the workers' app.", panel="Target"),
+    option(
+        "--python",
+        metavar="FUNCTION",
+        help="Call this function of the app that workers load with --app.",
+        panel="Target",
+    ),
     option("--isolate", metavar="thread|process", help="With --python: where it runs. [thread]", panel="Target"),
     option("--payload", metavar="JSON", help="Input of every run: JSON, @FILE or - for stdin.", panel="Target"),
     *(_option(field) for field in SIMPLE_FIELDS if field.group not in PANELS and field.kind != "switch"),

@@ -22,7 +22,7 @@ from detent.errors import UsageError
 if TYPE_CHECKING:
     from detent.client.operation import JsonPages
 
-history = group("history", "Export finished runs.", panel="Administration")
+history = group("history", "Export runs.", panel="Administration")
 
 FORMATS = ("jsonl", "csv")
 COLUMNS = (
@@ -39,12 +39,18 @@ COLUMNS = (
         "detent history export --job report --from 30d --format csv > report.csv",
     ),
 )
-@option("--from", "since", metavar="TIME", help="Ticks from this time, or a duration ago such as 7d. [all]")
-@option("--to", "until", metavar="TIME", help="Ticks before this time, or a duration ago. [now]")
+@option("--from", "since", metavar="TIME", help="Ticks from this time, or a duration before now such as 7d. [all]")
+@option("--to", "until", metavar="TIME", help="Ticks before this time, or a duration before now such as 1h. [now]")
 @option("--job", metavar="JOB", shell_complete=complete_job, help="Only runs of this job, by name or id.")
 @status_option
-@option("--format", "kind", type=click.Choice(FORMATS), default="jsonl", metavar="FORMAT", help="jsonl or csv. [jsonl]")
-@api_options()
+@option(
+    *("--format", "kind"),
+    type=click.Choice(FORMATS),
+    default="jsonl",
+    metavar="FORMAT",
+    help="jsonl, which is one JSON object per line, or csv. [jsonl]",
+)
+@api_options(json="Has no effect: --format decides.")
 def export(since: str | None, until: str | None, job: str | None, status: tuple[str, ...], kind: str) -> None:
     """Write runs to stdout, the latest first, one per line.
 

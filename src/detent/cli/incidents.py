@@ -10,7 +10,7 @@ from detent.cli.runs import paging_options
 from detent.cli.watch import watch as watching
 from detent.cli.watch import watch_option
 
-incident = group("incident", "List missed deadlines.", panel="Jobs and runs")
+incident = group("incident", "List missed deadlines: the incidents of jobs.", panel="Jobs and runs")
 
 
 def _state(one: Item) -> str:
@@ -38,7 +38,11 @@ EMPTY = "No deadline was missed. To set deadlines, see `detent job create --expe
 @watch_option
 @api_options(quiet="ids only")
 def list_incidents(only_open: bool, job: str | None, limit: int, cursor: str | None, watch: bool) -> None:
-    """List the missed deadlines: jobs that started or finished too late."""
+    """List the missed deadlines: runs that did not start or succeed in time.
+
+    An incident opens when a job misses a deadline as often in a row as its
+    notify_after says, and closes when the job meets it again.
+    """
     with connect() as client:
         incidents = client.list_incidents(job=job, only_open=only_open)
         if watch:

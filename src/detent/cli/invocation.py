@@ -152,8 +152,8 @@ def config_option(hidden: bool) -> Callable[[F], F]:
     )
 
 
-def format_options(*, quiet: str | None = None) -> Callable[[F], F]:
-    """--json; and --quiet, where `quiet` names what it prints."""
+def format_options(*, quiet: str | None = None, json: str = "Print JSON.") -> Callable[[F], F]:
+    """--json, with this help; and --quiet, where `quiet` names what it prints."""
 
     def add(function: F) -> F:
         if quiet is not None:
@@ -165,16 +165,14 @@ def format_options(*, quiet: str | None = None) -> Callable[[F], F]:
                 callback=_set_format("quiet"),
                 help=f"Print {quiet}.",
             )(function)
-        return option(
-            "--json", is_flag=True, expose_value=False, callback=_set_format("json"), help="Print the API's JSON."
-        )(function)
+        return option("--json", is_flag=True, expose_value=False, callback=_set_format("json"), help=json)(function)
 
     return add
 
 
-def api_options(*, quiet: str | None = None) -> Callable[[F], F]:
+def api_options(*, quiet: str | None = None, json: str = "Print JSON.") -> Callable[[F], F]:
     """The options of a command that calls the server and prints its answer."""
-    return lambda function: server_options(hidden=True)(format_options(quiet=quiet)(function))
+    return lambda function: server_options(hidden=True)(format_options(quiet=quiet, json=json)(function))
 
 
 def read_number(flag: str, text: str, lowest: int, highest: int | None = None) -> int:

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from detent.client import JsonClient
     from detent.contract.job import OnResume
 
-MOST_RUNS = 1_000
+MAX_RUNS = 1_000
 
 __all__ = ["job"]  # with the verbs of `jobs.py` and of this module
 
@@ -50,7 +50,7 @@ PREVIEWED = ("schedule", "timezone", "dst_gap", "dst_overlap", "day_match", "dia
 )
 @option("--unset", metavar="FIELD", multiple=True, help="Reset this field to its default; may be repeated.")
 @option("--dry-run", is_flag=True, help="Show what would change, and change nothing.")
-@api_options(quiet="its id only")
+@api_options(quiet="the job's id only")
 def edit(job_name: str, assignments: tuple[str, ...], unset: tuple[str, ...], dry_run: bool) -> None:
     """Change some fields of a job and keep the others.
 
@@ -93,10 +93,10 @@ def following(job_name: str, count: str) -> None:
 @wait_options
 @api_options(quiet="the new run's id only")
 def retry(job_name: str, wait: bool, timeout: str | None) -> None:
-    """Run the latest finished run of a job again, now.
+    """Run the latest finished run of a job again now, as a new run.
 
-    With --filter: retry the latest run of each matching job if it is dead,
-    under its own id.
+    With --filter no new run is created: where the latest run of a matching job
+    is dead, that same run is retried.
     """
     check_wait(wait, timeout)
     with connect() as client:
@@ -124,7 +124,7 @@ ON_RESUME = ("skip", "once", "all")
     metavar="skip|once|all",
     help="Which ticks during the pause run afterwards: none, the latest, or all. [skip]",
 )
-@api_options(quiet="its id only")
+@api_options(quiet="the job's id only")
 def pause(job_name: str, reason: str | None, until: str | None, on_resume: str | None) -> None:
     """Pause a job until it is resumed; unfinished runs continue."""
     end = None if until is None else times.read_moment("--until", until, ahead=True)
@@ -144,7 +144,7 @@ def pause(job_name: str, reason: str | None, until: str | None, on_resume: str |
     metavar="skip|once|all",
     help="Which ticks during the pause run now: none, the latest, or all. [as set by the pause]",
 )
-@api_options(quiet="its id only")
+@api_options(quiet="the job's id only")
 def resume(job_name: str, on_resume: str | None) -> None:
     """Resume a paused job."""
     with connect() as client:
@@ -194,7 +194,7 @@ def _not_started(client: JsonClient, skipped: Item) -> str:
 
 @command(job, "delete", examples=("detent job delete report", "detent job delete --filter 'name:test-*' --dry-run"))
 @or_many("delete", asks=True)
-@api_options(quiet="its id only")
+@api_options(quiet="the job's id only")
 def delete(job_name: str, dry_run: bool, yes: bool) -> int:
     """Delete a job; its runs stay in history, and its name is free again."""
     with connect() as client:
@@ -219,7 +219,7 @@ def delete(job_name: str, dry_run: bool, yes: bool) -> int:
 def cancel(job_name: str, dry_run: bool, yes: bool) -> int:
     """Cancel the unfinished runs of a job; running ones are asked to stop."""
     with connect() as client:
-        runs = client.list_runs(job_name, status=tuple(OPEN)).gather(MOST_RUNS)["items"]
+        runs = client.list_runs(job_name, status=tuple(OPEN)).gather(MAX_RUNS)["items"]
         many = f"{len(runs)} run{'' if len(runs) == 1 else 's'} of {job_name}"
         if dry_run or not runs:
             output.say(f"Would cancel {many}.")

@@ -50,8 +50,8 @@ def _paths(revision: Item) -> str | None:
 
 @command(job, "ticks", examples=("detent job ticks report", "detent job ticks report --from 7d --to 1h"))
 @argument
-@option("--from", "start", metavar="TIME", help="From this time, or a duration ago such as 7d. [24h]")
-@option("--to", "end", metavar="TIME", help="Up to this time, or a duration from now. [24h]")
+@option("--from", "start", metavar="TIME", help="From this time, or a duration before now such as 7d. [24h]")
+@option("--to", "end", metavar="TIME", help="Up to this time, or a duration after now such as 1h. [24h]")
 @paging_options
 @api_options(quiet="the ids of their runs only")
 def ticks(job_name: str, start: str | None, end: str | None, limit: int, cursor: str | None) -> None:
@@ -94,7 +94,7 @@ def skip(job_name: str, time: str, reason: str | None, undo: bool) -> None:
 @command(job, "revisions", examples=("detent job revisions report",))
 @argument
 @paging_options
-@api_options(quiet="their numbers only")
+@api_options(quiet="the revision numbers only")
 def revisions(job_name: str, limit: int, cursor: str | None) -> None:
     """List the revisions of a job: who changed what, and when."""
     with connect() as client:
@@ -155,7 +155,7 @@ def _as_document(difference: Difference) -> dict[str, object]:
 @click.argument("number", metavar="REVISION")
 @option("--dry-run", is_flag=True, help="Show what would change, and change nothing.")
 @option("--yes", "-y", is_flag=True, help="Do not ask for confirmation.")
-@api_options(quiet="its id only")
+@api_options(quiet="the job's id only")
 def rollback(job_name: str, number: str, dry_run: bool, yes: bool) -> int:
     """Restore an earlier revision of a job, as a new revision."""
     revision = read_number("REVISION", number, 1)

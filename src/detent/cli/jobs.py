@@ -184,7 +184,7 @@ def list_jobs(limit: int, cursor: str | None, watch: bool, **filters: Any) -> No
 
 @command(job, "get", examples=("detent job get report", "detent job get report --json"))
 @argument
-@api_options(quiet="its id only")
+@api_options(quiet="the job's id only")
 def get(job_name: str) -> None:
     """Show one job, by name or id."""
     with connect() as client:

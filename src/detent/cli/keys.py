@@ -70,7 +70,8 @@ def create(
 
     It is shown only once. Programs read it from DETENT_API_KEY, or from the
     file that DETENT_API_KEY_FILE names. Until the first key exists, requests
-    from the server's own machine need none; from then on every request does.
+    from the server's own machine need no key; afterwards every request needs
+    one.
     """
     if not local and any(database.values()):
         raise UsageError("--database-url and --data-dir need --local: without it the server creates the key.")

@@ -42,7 +42,7 @@ database_options = _options(
 _listening = _options(
     option("--host", metavar="ADDRESS", help="Listen on this address. [127.0.0.1]"),
     option("--port", metavar="PORT", help="Listen on this port; 0 picks a free one. [8787, or the next free port]"),
-    _switch("--require-keys", "Refuse to start, and to answer requests without a key, while the cluster has no key."),
+    _switch("--require-keys", "Start only if the cluster has a key, and never answer a request without one."),
 )
 
 _probing = option(
@@ -58,7 +58,7 @@ _working = _options(
     option(
         "--tenant-headroom",
         metavar="PART",
-        help="Part of the slots that no tenant takes beyond its fair share; 0 turns it off. [0.2]",
+        help="Fraction of the slots kept for tenants below their fair share; 0 keeps none. [0.2]",
     ),
     option(
         *("--queue", "--queues", "queues"),
@@ -75,16 +75,19 @@ _working = _options(
     option(
         "--allow-shell",
         metavar="TENANTS",
-        help="Run shell jobs of these tenants, such as default,ops. A key that creates their jobs runs commands here.",
+        help="Run shell jobs of these tenants, such as default,ops. Anyone with a key that can create their jobs can "
+        "run commands on this machine.",
     ),
     option("--shell-user", metavar="NAME", help="Run commands as this user; needs root. [the user of the worker]"),
 )
 
 _running = _options(
     _switch("--migrate", "Migrate the schema of an external database first."),
-    option("--drain-seconds", metavar="SECONDS", help="Time for running runs to finish after SIGTERM. [30]"),
-    option("--log-format", metavar="auto|json|pretty", help="[auto: pretty on a terminal]"),
-    option("--log-level", metavar="debug|info|warning|error", help="[info]"),
+    option("--drain-seconds", metavar="SECONDS", help="Time to finish current work, such as runs, after SIGTERM. [30]"),
+    option(
+        "--log-format", metavar="auto|json|pretty", help="Format of log lines. [auto: pretty on a terminal, else JSON]"
+    ),
+    option("--log-level", metavar="debug|info|warning|error", help="Lowest level that is logged. [info]"),
     option("--failpoints", metavar="LIST", hidden=True),
     config_option(hidden=False),
 )
@@ -105,11 +108,12 @@ _running = _options(
 @_working
 @_probing
 @_running
-@option("--demo", is_flag=True, help="Create three example jobs.")
+@option("--demo", is_flag=True, help="Add three example jobs, and the endpoint /demo/echo.")
 def serve(demo: bool, **flags: object) -> int:
     """Start API, scheduler and worker in one process.
 
-    Without --database-url it starts an embedded PostgreSQL. Ctrl-C stops it.
+    Without --database-url it also starts an embedded PostgreSQL. Ctrl-C stops
+    detent; PostgreSQL stops with the last process that uses it.
     """
     return _start(flags, ("api", "scheduler", "worker"), demo)
 

@@ -63,7 +63,7 @@ def list_queues(watch: bool) -> None:
 @click.argument("name")
 @option("--concurrent", metavar="N", help="Maximum runs at the same time; none for no limit.")
 @option("--rate", metavar="N", help="Maximum starts per second; none for no limit.")
-@api_options(quiet="its name only")
+@api_options(quiet="the queue's name only")
 def limit(name: str, concurrent: str | None, rate: str | None) -> None:
     """Limit a queue, across all nodes; an omitted limit is unchanged.
 

@@ -32,7 +32,7 @@ from detent.version import __version__
 
 root = group(
     "detent",
-    "Cron for a fleet: every tick of every schedule becomes exactly one run.\n\n"
+    "Cron for a fleet: every tick is recorded exactly once, as a run or with the reason why it did not run.\n\n"
     "\b\n"
     "For example:\n"
     "$ detent serve --demo\n"
@@ -40,8 +40,8 @@ root = group(
     "$ detent run list --watch",
 )
 root.epilog = (
-    "Exit codes: 0 done, 1 failed, 2 wrong usage, 3 not found, 4 not authorised, 5 the run failed, 6 conflict, "
-    "7 unavailable."
+    "Exit codes: 0 done, 1 failed, 2 wrong usage (`diff --exit-code`: there are changes), 3 not found, "
+    "4 not authorised, 5 the run failed, 6 conflict, 7 unavailable, 124 timed out."
 )
 server_options(hidden=False)(root)
 click.version_option(__version__, message="detent %(version)s")(root)

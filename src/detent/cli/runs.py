@@ -139,7 +139,7 @@ def list_runs(
 
 @command(run, "get", examples=("detent run get 0192f4c8-8c00-7000-8000-000000000007",))
 @argument
-@api_options(quiet="its id only")
+@api_options(quiet="the run's id only")
 def get(run_id: str) -> None:
     """Show one run with its attempts and its result."""
     with connect() as client:
@@ -192,8 +192,8 @@ def _took(attempt: Item) -> str:
 
 @command(run, "wait", examples=("detent run wait 0192f4c8-8c00-7000-8000-000000000007 --timeout 5m",))
 @argument
-@option("--timeout", metavar="TIME", help="Maximum wait; exit code 124 after it. [no limit]")
-@api_options(quiet="its id only")
+@option("--timeout", metavar="TIME", help="Stop waiting after this time, with exit code 124. [no limit]")
+@api_options(quiet="the run's id only")
 def wait(run_id: str, timeout: str | None) -> None:
     """Wait until a run has finished and show it; exit code 5 unless it succeeded."""
     with connect() as client:
@@ -228,7 +228,7 @@ def _until_over(client: JsonClient, run_id: str, deadline: float | None) -> dict
 @argument
 @option("--dry-run", is_flag=True, help="Show what would be cancelled, and change nothing.")
 @option("--yes", "-y", is_flag=True, help="Do not ask for confirmation.")
-@api_options(quiet="its id only")
+@api_options(quiet="the run's id only")
 def cancel(run_id: str, dry_run: bool, yes: bool) -> int:
     """Cancel an unfinished run; a running one is asked to stop."""
     with connect() as client:
@@ -249,7 +249,7 @@ def cancel(run_id: str, dry_run: bool, yes: bool) -> int:
 
 
 def wait_options(function: F) -> F:
-    timeout = option("--timeout", metavar="TIME", help="With --wait: maximum wait; exit code 124 after it.")
+    timeout = option("--timeout", metavar="TIME", help="With --wait: stop waiting after this time, with exit code 124.")
     wait = option("--wait", is_flag=True, help="Wait until the run has finished; exit code 5 unless it succeeds.")
     return wait(timeout(function))
 
@@ -264,7 +264,7 @@ def check_wait(wait: bool, timeout: str | None) -> None:
 @wait_options
 @api_options(quiet="the new run's id only")
 def retry(run_id: str, wait: bool, timeout: str | None) -> None:
-    """Run a finished run again, now, with the current definition of the job."""
+    """Run a finished run again now, as a new run of the job's current definition."""
     check_wait(wait, timeout)
     with connect() as client:
         say_started(client, client.retry_run(run_id), wait, timeout, "Retried")

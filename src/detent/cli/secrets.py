@@ -47,7 +47,7 @@ _file_option = option(
 )
 @click.argument("name")
 @_file_option
-@api_options(quiet="its name only")
+@api_options(quiet="the secret's name only")
 def set_secret(name: str, file: str) -> None:
     """Create a secret, or replace its value.
 
@@ -74,7 +74,7 @@ def set_secret(name: str, file: str) -> None:
     help="How long the former values stay valid for signatures, such as 1d. [0]",
 )
 @_file_option
-@api_options(quiet="its name only")
+@api_options(quiet="the secret's name only")
 def rotate(name: str, keep: str, file: str) -> None:
     """Give a secret a new value.
 

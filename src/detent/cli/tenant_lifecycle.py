@@ -24,7 +24,7 @@ WAIT_SECONDS = 1.0
 )
 @click.argument("name")
 @option("--reason", metavar="TEXT", help="Why; shown with the tenant.")
-@api_options(quiet="its name only")
+@api_options(quiet="the tenant's name only")
 def suspend(name: str, reason: str | None) -> None:
     """Suspend a tenant: no tick fires, and its requests are refused.
 
@@ -40,7 +40,7 @@ def suspend(name: str, reason: str | None) -> None:
 
 @command(tenant, "resume", examples=("detent tenant resume shop",))
 @click.argument("name")
-@api_options(quiet="its name only")
+@api_options(quiet="the tenant's name only")
 def resume(name: str) -> None:
     """End the suspension of a tenant; its jobs continue with their next tick."""
     with connect() as client:
@@ -75,7 +75,7 @@ def export(name: str) -> None:
 @option("--dry-run", is_flag=True, help="Count the rows that would be deleted, by table, and delete nothing.")
 @option("--wait", is_flag=True, help="Wait until everything is deleted.")
 @option("--yes", "-y", is_flag=True, help="Do not ask for confirmation.")
-@api_options(quiet="its name only")
+@api_options(quiet="the tenant's name only")
 def delete(name: str, dry_run: bool, wait: bool, yes: bool) -> int:
     """Delete a suspended tenant with everything that it owns.
 

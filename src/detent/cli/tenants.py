@@ -84,7 +84,7 @@ def read_limit(flag: str, text: str | None, kind: Callable[[str], float], lowest
 
 @command(tenant, "create", examples=("detent tenant create shop",))
 @click.argument("name")
-@api_options(quiet="its name only")
+@api_options(quiet="the tenant's name only")
 def create(name: str) -> None:
     """Create a tenant: no other tenant sees its jobs, runs and keys."""
     with connect() as client:
@@ -106,7 +106,7 @@ def list_tenants(limit: int, cursor: str | None) -> None:
 
 @command(tenant, "get", examples=("detent tenant get shop",))
 @click.argument("name")
-@api_options(quiet="its name only")
+@api_options(quiet="the tenant's name only")
 def get_tenant(name: str) -> None:
     """Show a tenant: its quotas, which addresses its jobs may call, and its state.
 
@@ -128,15 +128,15 @@ def get_tenant(name: str) -> None:
 )
 @click.argument("name")
 @click.argument("patterns", nargs=-1, required=True, metavar="PATTERN...")
-@api_options(quiet="its name only")
+@api_options(quiet="the tenant's name only")
 def allow(name: str, patterns: tuple[str, ...]) -> None:
-    """Let jobs of a tenant call private addresses, or ports of databases.
+    """Let jobs of a tenant call private addresses, or database ports.
 
     A pattern is a network or address (10.2.0.0/16, [fd00::]/8), a host name
-    (api.internal) or all that end alike (*.svc.internal), each with or without
-    a port, or 'private' for all private addresses. Ports of databases and
-    brokers, such as 5432, are called only where a pattern names them. Cloud
-    metadata and link-local addresses are never called.
+    (api.internal) or all names with an ending (*.svc.internal), each with or
+    without a port, or 'private' for all private addresses. Ports of databases
+    and brokers, such as 5432, are called only if a pattern names the port.
+    Cloud metadata and link-local addresses are never called.
     """
     _change_list(name, "allow", patterns)
 
@@ -144,11 +144,11 @@ def allow(name: str, patterns: tuple[str, ...]) -> None:
 @command(tenant, "disallow", examples=("detent tenant disallow shop 10.2.0.0/16:8443",))
 @click.argument("name")
 @click.argument("patterns", nargs=-1, required=True, metavar="PATTERN...")
-@api_options(quiet="its name only")
+@api_options(quiet="the tenant's name only")
 def disallow(name: str, patterns: tuple[str, ...]) -> None:
     """Remove patterns from the allow list of a tenant.
 
-    All processes obey within two seconds; calls that have begun finish.
+    All processes obey within two seconds; calls in progress are not interrupted.
     """
     _change_list(name, "disallow", patterns)
 
@@ -165,7 +165,7 @@ def _change_list(name: str, field: str, patterns: tuple[str, ...]) -> None:
 @command(tenant, "signing", examples=("detent tenant signing shop webhooks", "detent tenant signing shop none"))
 @click.argument("name")
 @click.argument("secret", metavar="SECRET|none")
-@api_options(quiet="its name only")
+@api_options(quiet="the tenant's name only")
 def signing(name: str, secret: str) -> None:
     """Sign the HTTP calls of a tenant with one of its secrets.
 
@@ -198,11 +198,11 @@ def signing(name: str, secret: str) -> None:
 @option("--storage", metavar="BYTES", help="Maximum size of definitions and results; no more jobs beyond it.")
 @option("--requests", metavar="N", help="Maximum API requests per second; none: the server's limit.")
 @option("--weight", metavar="N", help="Its share of the workers relative to other tenants, 1 to 100.")
-@api_options(quiet="its name only")
+@api_options(quiet="the tenant's name only")
 def quota(name: str, **given: str | None) -> None:
     """Show or change the quotas of a tenant; 'none' removes a limit.
 
-    Jobs beyond their limit are refused, runs beyond theirs wait. A tenant that
+    New jobs over the limit are refused; runs over a limit wait. A tenant that
     already has more jobs than its new limit keeps them. Storage is measured
     every ten minutes while it has a limit.
     """

@@ -31,8 +31,8 @@ HEIGHT_IN_PIPE = 60
 def top(once: bool, interval: str) -> None:
     """Watch the cluster: nodes, leadership, throughput and lag.
 
-    Press q or Ctrl-C to quit, any other key to refresh. In the map below the
-    nodes each letter is a partition; the letter names the node that leads it.
+    Press q or Ctrl-C to quit, any other key to refresh. The map under
+    the nodes has one letter per partition: that of the node that leads it.
     """
     seconds = times.read_duration("--interval", interval)
     if seconds < SHORTEST_SECONDS:

@@ -29,7 +29,7 @@ def backfill_job(
 
 
 def get_catchup(job: str | UUID) -> Request[CatchUpState]:
-    """Get the past ticks that a job still has to run: missed ones and backfills."""
+    """Get the past ticks that a job still has to run: of an outage, a pause or a backfill."""
     return Request("GET", f"{job_path(job)}/catchup", reader(CatchUpState))
 
 

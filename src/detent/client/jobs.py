@@ -114,7 +114,7 @@ def trigger_job(job: str | UUID, payload: Any = UNSET) -> Request[RunWithResult]
 
 
 def retry_job(job: str | UUID) -> Request[RunWithResult]:
-    """Run a job's latest finished run again, now."""
+    """Run a job's latest finished run again, now, as a new run of the same tick."""
     return Request("POST", f"{job_path(job)}/retry", reader(RunWithResult), once=True)
 
 

@@ -1,17 +1,19 @@
 """Detects copies of a database before a node joins its cluster.
 
 A database can be copied: dumped and restored next to the original, recovered from files elsewhere, cloned with its
-server. Two clusters would then do the same work twice. So the database stores its identity when an operator confirms it
-(see `store/original.py`), and a node compares that with what it finds:
+server. Two clusters would then do the same work twice. So the database stores its identity: at first use, after a
+detected fail-over, or when an operator confirms it (see `store/original.py`). A node compares the stored identity with
+what it finds:
 
     same identity                          join
     no job in it yet                       join: nothing could be done twice
-    a new timeline, recent heartbeats      a fail-over: raise the incarnation and join
+    a new timeline, recent heartbeats      a fail-over: join, with the next incarnation
     a new timeline after a long silence    held: a recovered backup looks like this
     anything else                          held: a copy
 
-A node that is held does not join, so it can neither fire nor claim. It checks again every few seconds, until an
-operator declares this database the original (`detent db adopt`).
+The incarnation is a number that grows with each fail-over and each adoption. It is part of every fencing token, so
+tokens issued afterwards are larger than all before. A node that is held does not join, so it can neither fire nor
+claim. It checks again every few seconds, until an operator declares this database the original (`detent db adopt`).
 """
 
 from __future__ import annotations
@@ -71,9 +73,9 @@ def why_held(identity: DatabaseIdentity) -> str:
     if present.system != stored.system:
         return "it was created on another server (its data was restored or upgraded here)"
     if present.identity != stored.identity:
-        return "it was created as another database of this server (its data was restored here)"
+        return "its data was restored on this server (the database or its tables have new ids)"
     if present.timeline < stored.timeline:
-        return f"its server is on timeline {present.timeline}, and it has been on {stored.timeline}"
+        return f"its server is on timeline {present.timeline}, although it was already on {stored.timeline}"
     if identity.silence is None:
         silence = "no node has ever sent a heartbeat"
     else:
@@ -82,8 +84,8 @@ def why_held(identity: DatabaseIdentity) -> str:
 
 
 class AdmissionCheck:
-    """Lives as long as the process, and keeps what must outlive a membership: the largest incarnation that it has seen,
-    and the watch over the database's clock."""
+    """Lives as long as the process. A node that loses its membership and joins again must still know the largest
+    incarnation that it has seen, and the watch over the database's clock must go on: both are kept here."""
 
     def __init__(self, store: Store, clock_step_limit: float) -> None:
         self._store = store
@@ -123,7 +125,7 @@ class AdmissionCheck:
         for one heartbeat before it takes over their partitions."""
         seconds = await self._store.nodes.silent(self.watch.limit)
         if seconds is not None:
-            log.info("nodes have been silent for long: waiting for a heartbeat before taking over", seconds=seconds)
+            log.info("some nodes have sent no heartbeat for long: waiting for one before taking over", seconds=seconds)
             await asyncio.sleep(seconds)
 
     async def _follow(self, connection: Connection, identity: DatabaseIdentity) -> DatabaseIdentity:
@@ -132,7 +134,7 @@ class AdmissionCheck:
             log.warning("the database failed over", timeline=identity.present.timeline, incarnation=raised)
         after = await original.read(connection)
         if classify(after) is not DatabaseOrigin.ORIGINAL:
-            raise Unavailable("The database has just failed over again: this node checks again.")
+            raise Unavailable("The database has just failed over again: this node will check again.")
         return after
 
 

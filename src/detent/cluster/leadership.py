@@ -1,8 +1,8 @@
 """Leadership of partitions: taking this node's share, and handing over what belongs to other nodes.
 
 A partition row only names the node that should fire. A live node that fires a partition it just lost is harmless: the
-compare-and-set on the cursor gives one run, and the owner of that run is alive. So every node computes its share alone
-(see `rendezvous.py`), from a list of nodes that may be slightly old, and a disagreement costs at most a wait.
+compare-and-set on the cursor gives one run, and the owner of that run is alive. So every node computes its share by
+itself (see `rendezvous.py`), from a list of nodes that may be slightly old, and a disagreement costs at most a wait.
 
 A share is handed over in three steps: the scheduler stops firing those partitions and waits for its fires in progress,
 the rows are released, the other nodes are notified.
@@ -173,7 +173,8 @@ class Leadership:
         self.coordinator_missing = True
 
     async def _give_up_lost(self, led: Led, unknown: set[int]) -> None:
-        """Also release what is held without being known: no other node can take it from a live one."""
+        """Hand over partitions without a nomination, including those that the database assigns to this node without its
+        knowledge: no other node can take them from a live one."""
         lost = (self.terms.keys() | unknown) - self._nominations.keys() - self._adopted.keys()
         if lost:
             log.warning("nominations lost", count=len(lost))
@@ -181,7 +182,8 @@ class Leadership:
             await self._hints.announce_share()
 
     def _is_news(self, partition: int) -> bool:
-        """Not led yet, or led under an older nomination: the database has to know the newest, to refuse older ones."""
+        """Whether the partition is not led yet, or is led under an older nomination: the database must know the newest
+        one, to refuse older ones."""
         return partition not in self.terms or (self._nominations[partition] or 0) > self._numbers.get(partition, 0)
 
     async def _take(self, missing: dict[int, int | None]) -> None:

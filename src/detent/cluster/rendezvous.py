@@ -1,4 +1,4 @@
-"""Which node a partition belongs to, by rendezvous hashing: every node computes it alone, with the same result.
+"""Which node a partition belongs to, by rendezvous hashing: every node computes it by itself, with the same result.
 
 Each (node, partition) pair has a score, and the node with the highest score has the partition. A node that joins takes
 only the partitions on which it now scores highest, about one share; a node that leaves releases only its own.

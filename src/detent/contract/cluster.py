@@ -13,11 +13,11 @@ FormerState = Literal["left", "lost"]
 
 
 class ClusterNode(Struct, frozen=True, kw_only=True):
-    """A node as of its last heartbeat. `lease_ms` is how long other nodes wait for its next heartbeat,
+    """A node as of its last heartbeat. `lease_ms` is the time left until other nodes consider it lost,
     `clock_offset_ms` how far its clock is ahead of the database's, `partitions` how many it leads, `running` how many
-    runs it holds. A `draining` node hands over its work; an `evicted` node is gone, and other nodes take over from it.
-    Hosts, addresses and numbers of runs are shown to the default tenant only, whose administrators manage the
-    cluster."""
+    unfinished runs it has claimed. A `draining` node hands over its work; an `evicted` node is gone, and other nodes
+    take over from it. Hosts, addresses and numbers of runs are shown to the default tenant only, whose administrators
+    manage the cluster."""
 
     id: str
     state: NodeState
@@ -36,8 +36,9 @@ class ClusterNode(Struct, frozen=True, kw_only=True):
 
 
 class NodeTakeOver(Struct, frozen=True, kw_only=True):
-    """What `node` took over from a node that ended: `partitions`, which it leads since then, and `runs`, which it
-    returned to their queues; `at` is when it finished. Numbers of runs are shown to the default tenant only."""
+    """What `node` took over from a node that ended: the number of `partitions` that it led from then on, and
+    the number of `runs` that it returned to their queues; `at` is when it finished. Numbers of runs are shown to the
+    default tenant only."""
 
     node: str
     partitions: int
@@ -85,8 +86,8 @@ class TakeOver(Struct, frozen=True, kw_only=True):
 
 
 class Elections(Struct, frozen=True, kw_only=True):
-    """How often a partition was taken in the `last_hour`; the partitions that are `flapping`, which changed leaders
-    again although no node joined or left; and the newest take-overs."""
+    """How many times a partition got a new leader in the `last_hour`; the partitions that are `flapping`, which changed
+    leaders again although no node joined or left; and the newest take-overs."""
 
     last_hour: int
     flapping: list[int]
@@ -115,7 +116,7 @@ class Lag(Struct, frozen=True, kw_only=True):
 
 
 class Throughput(Struct, frozen=True, kw_only=True):
-    """How many runs of all tenants ended in the last seconds."""
+    """How many runs of all tenants ended in the last 10 and the last 60 seconds."""
 
     last_10s: int
     last_60s: int

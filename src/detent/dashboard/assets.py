@@ -32,7 +32,7 @@ class Assets:
         self._assets = {name: _asset(name, file) for name, file in _files(root, "")}
 
     def url(self, name: str) -> str:
-        """With its digest, so that a browser may keep it until it changes."""
+        """The URL of a file, with its digest, so that a browser may cache it until it changes."""
         return f"/static/{name}?v={self._assets[name].digest}"
 
     async def serve(self, request: Request) -> Response:

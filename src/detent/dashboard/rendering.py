@@ -17,8 +17,8 @@ from detent.version import __version__
 
 
 def _spelled_out(value: Any) -> Any:
-    """Unseen characters of a text are shown as escapes. A field of a form writes its value with `|e`: that is no plain
-    text any more, so it stays as it is stored."""
+    """Show invisible characters of a text as escapes. A form field writes its value with `|e`: that is not a plain str,
+    so the value stays as it is stored."""
     return visible(value) if type(value) is str else value
 
 

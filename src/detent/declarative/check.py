@@ -23,7 +23,7 @@ from detent.domain.registration import PreparedJob, Timings, prepare
 from detent.errors import UsageError
 
 NO_JOB = UUID(int=0)
-MOST_FAULTS = 500
+MAX_FAULTS = 500
 
 _HARMLESS: dict[Path, Any] = {
     ("schedule",): "0 0 * * *",
@@ -53,7 +53,7 @@ def all_faults(document: dict[str, Any], now: datetime) -> Iterator[tuple[Path, 
     corrected = copy.deepcopy(document)
     seen: set[Path] = set()
     written: dict[str | int, str | int] = {}  # from the corrected name of a field to its name in the document
-    for _ in range(MOST_FAULTS):
+    for _ in range(MAX_FAULTS):
         try:
             check(corrected, now)
         except UsageError as error:

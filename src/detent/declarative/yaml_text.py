@@ -92,7 +92,7 @@ def _syntax(error: yaml.MarkedYAMLError, text: str) -> str:
 
 
 def _check_depth(text: str) -> None:
-    """Before the nodes are made, which recurses in C, where nothing stops it."""
+    """Check the depth before the nodes are built, because that recurses in C without a limit."""
     if sum(map(text.count, _OPENING)) <= MAX_DEPTH:
         return
     depth = 0

@@ -1,4 +1,4 @@
-"""Which IP addresses a target may have, and the sentence that refuses the others. Pure.
+"""Which IP addresses a target may have, and the sentence that refuses the others. No I/O.
 
 The first block that holds an address names it. IPv6 addresses that stand for an IPv4 address are unwrapped first.
 """

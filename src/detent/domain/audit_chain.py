@@ -18,7 +18,7 @@ NOTHING = bytes(32)
 
 
 class ChainLink(NamedTuple):
-    """One event in its place. `facts` is everything it says, as JSON values in a fixed order."""
+    """One event at its position in the chain. `facts` is its whole content, as JSON values in a fixed order."""
 
     position: int
     event: int
@@ -28,7 +28,7 @@ class ChainLink(NamedTuple):
 
 
 class ChainEnds(NamedTuple):
-    """Where the chain begins, after the last event that was removed when its time was over, and where it ends."""
+    """Both ends of the chain: `purged`, the last event that retention removed, and `head`, the newest one."""
 
     purged: int
     purged_hash: bytes
@@ -37,7 +37,7 @@ class ChainEnds(NamedTuple):
 
 
 class ChainFault(NamedTuple):
-    """Something wrong with the chain, as a sentence; `position` is where."""
+    """A fault of the chain at `position`, described in one sentence."""
 
     position: int
     event: int | None
@@ -63,7 +63,7 @@ class ChainCheck:
         self, purged: int = 0, purged_hash: bytes | None = NOTHING, expected: tuple[int, bytes] | None = None
     ) -> None:
         """`purged_hash` None: the first link is not compared with anything before it. `expected`: a position, and the
-        hash that it had when somebody wrote it down."""
+        hash that it had when an operator noted it."""
         self._expected = expected
         self._position = purged
         self._hash = purged_hash

@@ -17,7 +17,7 @@ Facts = Mapping[str, Any]
 HIDDEN = "(hidden)"
 """Instead of a value that may be a secret."""
 
-MOST_LISTED = 1_000
+MAX_LISTED = 1_000
 """How many objects of a change for many are listed by their ids; beyond that only their number is recorded."""
 
 LONGEST_TEXT = 2_000
@@ -38,7 +38,7 @@ ITSELF = Actor("detent", name="detent")
 
 class NewEvent(NamedTuple):
     """One change. `action` is `<kind>.<verb>`; `before` and `after` have only what changed, and never a secret.
-    `tenant` is the one whom the change concerns; None: the cluster, or nobody who is known."""
+    `tenant` is the tenant that the change concerns; None: the cluster, or an unknown caller."""
 
     action: str
     tenant: int | None
@@ -70,7 +70,7 @@ def changed(before: Facts, after: Facts) -> tuple[dict[str, Any], dict[str, Any]
 
 def listed(ids: list[str]) -> dict[str, Any]:
     """How many objects a change for many has, and which."""
-    return {"count": len(ids), "ids": ids[:MOST_LISTED]}
+    return {"count": len(ids), "ids": ids[:MAX_LISTED]}
 
 
 def of_runs(action: str, tenant: int, runs: Sequence[RunKey], asked: Facts | None = None) -> NewEvent:

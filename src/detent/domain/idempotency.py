@@ -30,7 +30,7 @@ def templated_key(job_id: UUID, name: str, template: str | None, timezone: str, 
 
 
 def plain_key(job_id: UUID, time: int) -> str:
-    """Of a tick at `time` milliseconds whose job has no template: seconds since 1970, with milliseconds only where the
-    tick has them."""
+    """The key of a tick at `time` milliseconds whose job has no template: seconds since 1970, with milliseconds only
+    if the tick has them."""
     seconds, thousandths = divmod(time, 1000)
     return f"{job_id}:{seconds}.{thousandths:03d}" if thousandths else f"{job_id}:{seconds}"

@@ -31,7 +31,7 @@ _VARIANT = 2 << 62
 class RunKey(NamedTuple):
     """The primary key of a run: its job, its tick, and a serial.
 
-    Serial 0 is the tick itself and n its n-th re-run. The serials of a triggered run, which is no tick, count from
+    Serial 0 is the tick itself and n its n-th re-run. The serials of a triggered run, which is not a tick, count from
     MANUAL on in the same way. So an id shows which of the two it is."""
 
     job: int

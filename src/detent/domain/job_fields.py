@@ -51,7 +51,7 @@ JOB_FIELDS: tuple[JobField, ...] = (
         "Target",
         "document",
         "definition",
-        "What a run calls: a URL, a Python function of the workers' app, or a shell command.",
+        "What a run calls: a URL, a Python function of the app that workers load, or a shell command.",
     ),
     JobField("name", "Name", "text", "definition", "A unique name for the job."),
     JobField(
@@ -104,14 +104,14 @@ JOB_FIELDS: tuple[JobField, ...] = (
         "Do not retry on",
         "names",
         "retries",
-        "Exception class names after which a run is not retried.",
+        "For Python jobs: names of exception classes after which a run is not retried.",
     ),
     JobField(
         "missed_window",
         "Missed ticks",
         "choice",
         "overlap",
-        "Which missed ticks run after downtime: the latest, none, or all.",
+        "Which ticks missed during downtime run afterwards: the latest, none, or all.",
         default="RUN_ONCE",
         choices=("RUN_ONCE", "SKIP", "RUN_ALL"),
     ),
@@ -128,7 +128,8 @@ JOB_FIELDS: tuple[JobField, ...] = (
         "Grace period",
         "grace",
         "overlap",
-        "How late a missed tick may still run.",
+        "How late a missed tick may still run. auto: as the server is set, by default one hour or half the interval "
+        "to the next tick, whichever is longer.",
         default="auto",
     ),
     JobField(
@@ -195,15 +196,17 @@ JOB_FIELDS: tuple[JobField, ...] = (
         default="unix",
         choices=("unix", "quartz"),
     ),
-    JobField("starts_at", "Not before", "instant", "schedule", "No tick before this time (2026-12-24T18:00:00Z)."),
-    JobField("ends_at", "Not after", "instant", "schedule", "No tick after this time (2027-01-06T00:00:00Z)."),
+    JobField(
+        "starts_at", "Not before", "instant", "schedule", "No tick before this time, such as 2026-12-24T18:00:00Z."
+    ),
+    JobField("ends_at", "Not after", "instant", "schedule", "No tick after this time, such as 2027-01-06T00:00:00Z."),
     JobField("max_runs", "Maximum runs", "integer", "schedule", "Complete the job after this many runs."),
     JobField(
         "allow_past",
         "Allow a past time",
         "switch",
         "definition",
-        "Run a one-off whose time is in the past immediately.",
+        "If the time of a one-off job is in the past, run it now.",
     ),
     JobField(
         "auto_pause_after",
@@ -224,7 +227,7 @@ JOB_FIELDS: tuple[JobField, ...] = (
         "Succeed within",
         "duration",
         "deadlines",
-        "Deadline for a run's success, counted from its tick, retries included.",
+        "Deadline for a run to finish with success, counted from its tick, retries included.",
     ),
     JobField(
         "notify_after",

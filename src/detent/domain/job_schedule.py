@@ -1,4 +1,4 @@
-"""The schedule of a job, from its definition. Pure."""
+"""The schedule of a job, from its definition. No I/O."""
 
 from __future__ import annotations
 

@@ -25,7 +25,7 @@ from typing import NamedTuple
 from detent.domain.schedule import Schedule
 
 MILLISECOND = timedelta(milliseconds=1)
-MOST_NAMED = 100
+MAX_NAMED = 100
 DUE = "due"
 PAUSED = "paused"
 CATCHING_UP = "catching up"
@@ -83,7 +83,7 @@ class Entry(NamedTuple):
 
 @dataclass(slots=True)
 class Account:
-    """The sums of one job's ticks. Of the wrong ticks, the first MOST_NAMED are listed. `overdue`: how many of the due
+    """The sums of one job's ticks. Of the wrong ticks, the first MAX_NAMED are listed. `overdue`: how many of the due
     ticks should have fired long ago. `unknown`: the spans that could not be compared."""
 
     expected: int = 0
@@ -110,7 +110,7 @@ class Account:
 
     def add_unknown(self, span: Unread) -> None:
         """Add a span once, even when several parts of the window contain it."""
-        if span not in self.unknown and len(self.unknown) < MOST_NAMED:
+        if span not in self.unknown and len(self.unknown) < MAX_NAMED:
             self.unknown.append(span)
 
 
@@ -288,12 +288,12 @@ def _add_extra(account: Account, entry: Entry, segment: LedgerSegment, zone_data
         account.other_zone_data += 1
         return
     account.extra_count += 1
-    if len(account.extra) < MOST_NAMED:
+    if len(account.extra) < MAX_NAMED:
         account.extra.append(entry)
 
 
 def _name(named: list[datetime], tick: datetime) -> None:
-    if len(named) < MOST_NAMED:
+    if len(named) < MAX_NAMED:
         named.append(tick)
 
 

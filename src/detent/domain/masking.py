@@ -58,8 +58,8 @@ def _spellings(text: str) -> Iterator[str]:
 
 
 def _base64(data: bytes) -> Iterator[str]:
-    """Also where the value is a part of what was encoded, such as `user:password`: at each of the three offsets,
-    without the characters that depend on its neighbours."""
+    """The base64 forms of a value, also as part of a longer encoded text such as `user:password`: at each of the three
+    offsets, without the characters that depend on the neighbouring bytes."""
     yield base64.b64encode(data).decode()
     for offset in range(3):
         encoded = base64.b64encode(bytes(offset) + data)
@@ -88,8 +88,8 @@ class Mask:
         return text
 
     def cut_text(self, text: str) -> str:
-        """For text that was cut off somewhere: also the parts of values at its ends. Only for such text, because that a
-        part is masked tells how a value begins or ends."""
+        """Mask a text that was truncated: also parts of values at its start and end. Only for such text, because a
+        masked part reveals how a value begins or ends."""
         text = self.text(text)
         for form in self._forms:
             text = _without_beginning_of(form, _without_end_of(form, text))

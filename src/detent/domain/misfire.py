@@ -81,7 +81,7 @@ class MisfireDecision(NamedTuple):
 
 
 def decide(schedule: Schedule, tick: datetime, now: datetime, policy: MisfirePolicy, job: int = 0) -> MisfireDecision:
-    """For a cursor at `tick`, a misfire of the job of this number."""
+    """Decide what to do with the missed ticks of a job (its number) whose cursor is at `tick`."""
     schedule = schedule.anchored(tick)
     latest = _latest_before(schedule, tick, now - THRESHOLD, job)
     if policy.missed == SKIP:

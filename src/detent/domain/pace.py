@@ -1,4 +1,4 @@
-"""The pace of bulk operations: batches with a pause between them. Pure."""
+"""The pace of bulk operations: batches with a pause between them. No I/O."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def read_rate(name: str, text: str) -> float:
 
 
 def pace(rate: float | None, most: int) -> Pace:
-    """At most `most` in a batch."""
+    """The pace for this rate, with at most `most` items in a batch."""
     if rate is None:
         return Pace(most, 0.0)
     lot = max(1, min(most, round(rate * STEP_SECONDS)))

@@ -1,4 +1,4 @@
-"""Which documents of jobs are checked in a thread, because that takes long enough to hold up the event loop. Pure."""
+"""Which documents of jobs are checked in a thread, because that takes long enough to hold up the event loop. No I/O."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ def is_costly(spec: JobSpec) -> bool:
 
 
 def is_large(spec: JobSpec) -> bool:
-    """Whether its payload may take more than a few milliseconds to check, a megabyte a tenth of a second: callers then
-    use a thread, for this job alone. Looks at a small part of it."""
+    """Whether its payload may take more than a few milliseconds to check (a megabyte takes a tenth of a second):
+    callers then use a thread for this job only. Reads only a small part of the payload."""
     todo, seen = [spec.payload], 0
     while todo and seen <= LARGE_PARTS:
         part = todo.pop()

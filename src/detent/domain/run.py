@@ -110,7 +110,7 @@ Outcome = Succeeded | Failed | Cancelled | Committed
 
 
 class NotBegun(Struct, frozen=True):
-    """No outcome: the target was certainly not called, because the worker lacks capacity or could not read what it has
-    to know before the call. The run returns to its queue, uncounted."""
+    """Not an outcome: the target was certainly not called, because the worker lacks capacity or could not read what it
+    needs for the call. The run returns to its queue, and the attempt does not count."""
 
     why: str

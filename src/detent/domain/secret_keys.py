@@ -1,4 +1,4 @@
-"""Master keys as operators write them, and how they are named. Pure."""
+"""Master keys as operators write them, and how they are named. No I/O."""
 
 from __future__ import annotations
 
@@ -27,5 +27,5 @@ def _read_key(text: str) -> bytes:
 
 
 def key_id(key: bytes) -> str:
-    """A name for a key, from which the key cannot be told."""
+    """A name for a key that does not reveal the key."""
     return hashlib.sha256(b"detent secret key\n" + key).hexdigest()[:12]

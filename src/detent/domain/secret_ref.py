@@ -34,7 +34,7 @@ class SecretRef(Struct, frozen=True, forbid_unknown_fields=True):
     secret: Annotated[str, Meta(pattern=REFERENCE)]
 
     def __str__(self) -> str:
-        """As people write it in a header on the command line and in the form."""
+        """The reference in the form that users write in a header on the command line and in the dashboard's form."""
         return f'{{"secret": "{self.secret}"}}'
 
 

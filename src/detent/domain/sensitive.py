@@ -1,4 +1,4 @@
-"""Headers whose literal values are shown to nobody who can only read. No I/O."""
+"""Headers whose literal values are hidden from callers that may only read. No I/O."""
 
 from __future__ import annotations
 

@@ -3,9 +3,10 @@
 While only one tenant has jobs it may take every slot. Otherwise the last slots of a worker, the headroom, are kept for
 tenants that hold less than their fair share: their part of the slots by weight, among the tenants that have runs here.
 
-    more than the fair share    as long as more slots are free than the headroom
+    the tenant holds            it may take a slot
+    its fair share or more      as long as more slots are free than the headroom
     less, and others hold none  also from the headroom, while more slots are free than the tenant holds itself
-    less, and all hold some     every free slot
+    less, and all hold some     whenever a slot is free
 
 With 100 slots and a headroom of 20, a tenant whose runs hang holds 80 of them, the next one 10 of the other 20, the
 third 5: each that comes later still finds some.
@@ -52,7 +53,7 @@ class TenantShares:
         self._in_use = 0
         self._weight_present = 0
         self._known_without_slot = 0
-        self.alone = True
+        self.alone = True  # only one tenant has jobs, or there is no headroom: nothing is counted
 
     def among(self, weights: Mapping[int, int], running: Iterable[int], waiting: Iterable[int]) -> None:
         """Share among the tenants that have jobs here. `running` and `waiting`: the tenant of each run."""
@@ -74,14 +75,14 @@ class TenantShares:
     # --- what happens to a run, counted unless `alone` ---
 
     def came(self, tenant: int) -> None:
-        """It waits for a slot."""
+        """A run of the tenant now waits for a slot."""
         present = self._present.get(tenant, 0)
         self._present[tenant] = present + 1
         if not present:
             self._weight_present += self._weight_of(tenant)
 
     def began(self, tenant: int) -> None:
-        """It has a slot."""
+        """A run of the tenant got a slot."""
         running = self._running.get(tenant, 0)
         self._running[tenant] = running + 1
         self._in_use += 1
@@ -98,7 +99,7 @@ class TenantShares:
         self.gone(tenant)
 
     def gone(self, tenant: int) -> None:
-        """It waits no longer, or has ended."""
+        """A run of the tenant no longer waits, or has ended."""
         self._present[tenant] -= 1
         if not self._present[tenant]:
             del self._present[tenant]
@@ -113,7 +114,7 @@ class TenantShares:
 
     @property
     def beyond_headroom(self) -> bool:
-        """Whether so many slots are free that every tenant may take one."""
+        """Whether enough slots are free that every tenant may take one."""
         return self._slots - self._in_use > self._headroom
 
     def startable(self, tenant: int) -> int:
@@ -126,7 +127,7 @@ class TenantShares:
         return held < fair and self._left_for(tenant, held, fair) > 0
 
     def open_to(self, tenant: int) -> int:
-        """For how many more runs of this tenant a slot is free, besides those that wait here already."""
+        """How many more runs of this tenant could get a slot, in addition to those that already wait here."""
         waiting = self._present.get(tenant, 0) - self._running.get(tenant, 0)
         return max(self.startable(tenant) - waiting, 0)
 
@@ -151,9 +152,9 @@ class TenantShares:
 
 
 def reserve_fairly(tenants: Sequence[int | None], free: int, open_to: Callable[[int], int]) -> list[bool]:
-    """Which of these runs a worker takes in. `tenants`: of each run, or None where it is not for this worker. Besides
-    the `free` places, which they share, each tenant has as many as slots are open to it: what others hold in memory
-    does not take them."""
+    """Which of these runs a worker accepts. `tenants`: the tenant of each run, or None if it is not for this worker. In
+    addition to the `free` capacity, which all share, each tenant has as much as slots are open to it: runs of others
+    that wait in memory do not use that part."""
     own: dict[int, int] = {}
     taken = []
     for tenant in tenants:

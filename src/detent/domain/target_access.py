@@ -1,4 +1,4 @@
-"""Which addresses and ports the calls of a tenant may reach, and the sentence that refuses the others. Pure.
+"""Which addresses and ports the calls of a tenant may reach, and the sentence that refuses the others. No I/O.
 
 Public addresses are open to every tenant; metadata, link-local and reserved ones to none. Private addresses and the
 ports of databases and brokers are open where the tenant's allow list says so. Private addresses are also open to the

@@ -1,10 +1,10 @@
-"""Patterns of a tenant's allow list: which private addresses and guarded ports its calls may reach. Pure.
+"""Patterns of a tenant's allow list: which private addresses and guarded ports its calls may reach. No I/O.
 
     private             every private address
     10.2.0.0/16:8443    a network or an address, with or without a port
     [fd00::]/8:443      the same for IPv6; the brackets are needed only with a port
     api.internal:8080   the private addresses that this name resolves to
-    *.svc.internal      those of all names that end like this
+    *.svc.internal      the private addresses of all names with this ending
 
 A pattern without a port means every port but the guarded ones, which have to be named.
 """
@@ -17,11 +17,11 @@ from typing import NamedTuple
 
 from detent.domain.addresses import Address, Network, is_private, never_called, wraps_others
 
-MOST_PATTERNS = 100
+MAX_PATTERNS = 100
 PRIVATE = "private"
 
-# Databases, brokers, file and remote access: what a request over HTTP should hardly ever be sent to, and what often
-# trusts its network. All are below the range from which systems take ports for programs that ask for any.
+# Databases, brokers, file and remote access: services that rarely expect HTTP and often trust their network. All are
+# below the ephemeral port range.
 GUARDED_PORTS = frozenset(
     {
         *(22, 23, 25, 53, 110, 111, 135, 139, 143, 389, 445, 465, 587, 636, 873),
@@ -50,7 +50,7 @@ class TargetPattern(NamedTuple):
     name: str | None = None
 
     def covers(self, address: Address, host: str) -> bool:
-        """Whether it is about this address, which the host of a URL has."""
+        """Whether the pattern matches this address of a URL's host."""
         if self.name is not None:
             return self.names(host)
         if self.network is not None:
@@ -58,7 +58,7 @@ class TargetPattern(NamedTuple):
         return is_private(address)
 
     def names(self, host: str) -> bool:
-        """Whether it is about this name, whatever its address."""
+        """Whether the pattern matches this host name, whatever its address."""
         if self.name is None:
             return False
         return host.endswith(self.name[1:]) if self.name.startswith("*") else host == self.name
@@ -114,7 +114,7 @@ def _network(text: str) -> Network | None:
 def _check_kind(text: str, network: Network) -> None:
     kind = never_called(network)
     if kind is not None:
-        raise PatternError(f"{text} is {kind}, which no target may have: it cannot be allowed.")
+        raise PatternError(f"{text} is {kind}: such addresses can never be called, so it cannot be allowed.")
     if isinstance(network, IPv6Network) and wraps_others(network.network_address):
         raise PatternError(f"{text} stands for IPv4 addresses: write those instead.")
 

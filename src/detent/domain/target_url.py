@@ -1,4 +1,4 @@
-"""Which URLs a target may have. Pure.
+"""Which URLs a target may have. No I/O.
 
 Refused at registration: URLs that no worker could call, and every spelling that two parsers might read differently. The
 address behind a name is checked when the socket is created (`targets/guard.py`), because a name may resolve to another
@@ -55,7 +55,7 @@ def _check_origin(origin: str) -> None:
 
 
 def parse_url(url: str) -> URL:
-    """The parsed URL, whose host is the one that is connected to; or TargetError."""
+    """The parsed URL, with the host in the form that is used to connect; raises TargetError."""
     for character in url:
         if character <= " " or character == "\\" or "\x7f" <= character <= "\xa0" or character.isspace():
             raise _refuse(

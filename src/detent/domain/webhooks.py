@@ -1,4 +1,4 @@
-"""Signatures as Standard Webhooks defines them: with them the receiver verifies sender, content and age. Pure."""
+"""Signatures as Standard Webhooks defines them: with them the receiver verifies sender, content and age. No I/O."""
 
 from __future__ import annotations
 

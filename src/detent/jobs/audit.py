@@ -28,7 +28,7 @@ log = logger("jobs")
 
 DAY, HOUR = timedelta(days=1), timedelta(hours=1)
 MICROSECOND = timedelta(microseconds=1)
-MOST_OF_A_DAY = 20_000
+MAX_OF_A_DAY = 20_000
 TICKS_OF_A_PAGE = 200_000
 READINGS_OF_A_PAGE = 200
 MANY_ENTRIES = 1_000  # computing and comparing so many ticks takes ten milliseconds
@@ -198,7 +198,7 @@ def _chunks(rows: Sequence[Row], window: tuple[datetime, datetime]) -> Iterator[
     total = 0
     for row in rows:
         density = _density(row, window[1])
-        if chunk and total + density > MOST_OF_A_DAY:
+        if chunk and total + density > MAX_OF_A_DAY:
             yield chunk, _length(total)
             chunk, total = [], 0
         chunk.append(row)
@@ -208,9 +208,9 @@ def _chunks(rows: Sequence[Row], window: tuple[datetime, datetime]) -> Iterator[
 
 
 def _length(ticks_of_a_day: int) -> timedelta:
-    if ticks_of_a_day > MOST_OF_A_DAY:
+    if ticks_of_a_day > MAX_OF_A_DAY:
         return HOUR
-    return DAY if ticks_of_a_day > MOST_OF_A_DAY // 30 else 30 * DAY
+    return DAY if ticks_of_a_day > MAX_OF_A_DAY // 30 else 30 * DAY
 
 
 def _zone(row: Row) -> tzinfo:

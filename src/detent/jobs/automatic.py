@@ -18,9 +18,9 @@ from detent.telemetry.log import logger
 log = logger("jobs")
 
 ITSELF = "detent"
-MOST_RESUMED = 1000
+MAX_RESUMED = 1000
 CHECK_AGAIN = 0.5
-MOST_DELETED = 1000
+MAX_DELETED = 1000
 
 
 class AutomaticChanges:
@@ -29,8 +29,8 @@ class AutomaticChanges:
         self._lifecycle = lifecycle
 
     async def end_pauses(self) -> float | None:
-        """Resume jobs whose pause has ended; the seconds until the next pause ends, if there is one."""
-        rows = await self._store.jobs.ending_pauses(MOST_RESUMED)
+        """Resume jobs whose pause has ended; returns the seconds until the next pause ends, if there is one."""
+        rows = await self._store.jobs.ending_pauses(MAX_RESUMED)
         for row in rows:
             if row["seconds"] > 0:
                 return float(row["seconds"])
@@ -47,9 +47,9 @@ class AutomaticChanges:
         return [row["id"] for row in rows]
 
     async def delete_completed(self) -> int:
-        """Delete one-off jobs that completed long enough ago; how many."""
+        """Delete one-off jobs that completed long enough ago; returns how many."""
         count = 0
-        while deleted := await self._store.jobs.delete_completed(MOST_DELETED, ITSELF):
+        while deleted := await self._store.jobs.delete_completed(MAX_DELETED, ITSELF):
             count += deleted
         return count
 

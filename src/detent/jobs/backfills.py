@@ -30,8 +30,8 @@ from detent.store.catchups import DueCatchUp, NewBackfill, RangeDrop
 from detent.store.db import Row
 from detent.store.jobs import DEFAULT_TENANT, number_of
 
-MOST_TICKS = 100_000
-MOST_LISTED = 100
+MAX_TICKS = 100_000
+MAX_LISTED = 100
 AT_A_TIME = 256
 
 
@@ -87,9 +87,9 @@ class Backfills:
             return None
         first, last, ticks = counted
         schedule = schedule_of_row(row)
-        if ticks > MOST_TICKS:
+        if ticks > MAX_TICKS:
             raise UsageError(
-                f"There are {ticks:,} ticks from {_written(since)} to {_written(until)}, and {MOST_TICKS:,} are "
+                f"There are {ticks:,} ticks from {_written(since)} to {_written(until)}, and {MAX_TICKS:,} are "
                 "allowed: backfill a shorter range at a time.",
                 "/to",
             )
@@ -100,7 +100,7 @@ class Backfills:
     ) -> tuple[frozenset[datetime], list[tuple[datetime, datetime]]]:
         if wanted.reprocess:
             return frozenset(), []
-        limit = 2 * MOST_TICKS
+        limit = 2 * MAX_TICKS
         ran = set()
         for position, tick in enumerate(await self._store.runs.ticks_that_ran(row["job"], first, last, limit)):
             if position % AT_A_TIME == 0:
@@ -144,7 +144,7 @@ class Backfills:
         ]
 
     async def drop(self, job_id: UUID, *, tenant: int = DEFAULT_TENANT) -> int:
-        """Drop those ticks; how many. The ledger records missed ones as `missed: dropped`."""
+        """Drop those ticks; returns how many. The ledger records missed ones as `missed: dropped`."""
         number = await number_of(self._store.database, job_id, tenant)
         event = NewEvent("job.drop-catchup", tenant, "job", str(job_id))
         dropped = 0
@@ -218,7 +218,7 @@ async def _first_to_run(extent: Extent, *, newest_first: bool) -> datetime:
     return found[0] if found else extent.first
 
 
-async def _listed(extent: Extent, newest_first: bool, most: int = MOST_LISTED) -> list[datetime]:
+async def _listed(extent: Extent, newest_first: bool, most: int = MAX_LISTED) -> list[datetime]:
     """The first ticks that would run, in their order."""
     listed: list[datetime] = []
     for position, tick in enumerate(extent.each(newest_first)):

@@ -39,7 +39,7 @@ from detent.store.secrets import MissingSecrets
 from detent.store.tenants import TenantQuota, reserved, use_quota
 
 AT_A_TIME = 64
-MOST_FAULTS = 100
+MAX_FAULTS = 100
 
 
 class RegisteredJob(NamedTuple):
@@ -181,7 +181,7 @@ class BatchPlanner:
             self.take(position, item)
 
     def take(self, position: int, item: JobSpec | UsageError) -> None:
-        if self._wrong > MOST_FAULTS:
+        if self._wrong > MAX_FAULTS:
             return  # nothing will be registered, and no further fault is listed
         try:
             if isinstance(item, UsageError):
@@ -190,7 +190,7 @@ class BatchPlanner:
             self._take(item)
         except UsageError as fault:
             self._wrong += 1
-            if len(self._faults) < MOST_FAULTS:
+            if len(self._faults) < MAX_FAULTS:
                 self._faults.append(UsageError(fault.message, f"/{position}{fault.pointer}"))
 
     def check(self) -> None:
@@ -199,8 +199,8 @@ class BatchPlanner:
         first = self._faults[0]
         what = "One of the jobs is wrong" if self._wrong == 1 else f"{self._wrong} of the jobs are wrong"
         listed = ""
-        if self._wrong > MOST_FAULTS:
-            what, listed = f"More than {MOST_FAULTS} of the jobs are wrong", f" The first {MOST_FAULTS} are listed."
+        if self._wrong > MAX_FAULTS:
+            what, listed = f"More than {MAX_FAULTS} of the jobs are wrong", f" The first {MAX_FAULTS} are listed."
         raise ManyFaults(f"{what}, so none was registered; at {first.pointer}: {first.message}{listed}", self._faults)
 
     def _check_name(self, position: int, name: str | None) -> None:
@@ -258,7 +258,7 @@ def _taken(items: Sequence[JobSpec | UsageError], error: NamesInUse) -> Conflict
         if isinstance(item, JobSpec) and item.name in error.names
     ]
     taken = NameTaken(error.first)
-    return BatchNamesTaken(taken.message, faults[:MOST_FAULTS]) if faults else taken
+    return BatchNamesTaken(taken.message, faults[:MAX_FAULTS]) if faults else taken
 
 
 class BatchNamesTaken(Conflict):

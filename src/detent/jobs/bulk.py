@@ -34,7 +34,7 @@ from detent.store.live_runs import cancel_runs
 
 CONCURRENT_CHANGES = 3
 COUNTED_AT_ONCE = 1_000
-MOST_COUNTED = 100_000
+MAX_COUNTED = 100_000
 SAMPLE = 10
 
 # The states in which each change has an effect.
@@ -84,7 +84,7 @@ class BulkChanges:
         matched = 0
         sample: list[FoundJob] = []
         following: int | None = after
-        while following is not None and matched < MOST_COUNTED:
+        while following is not None and matched < MAX_COUNTED:
             found, following = await self._page(action, search, following, COUNTED_AT_ONCE, tenant)
             affected = await self._affected(action, found)
             matched += len(affected)

@@ -263,7 +263,7 @@ class TickNarrator:
         return self._dropped(str(reason))
 
     def _dropped(self, reason: str) -> str:
-        """It was waiting to be caught up."""
+        """The sentence for a tick that waited to be caught up and was dropped."""
         facts = self.facts
         origin = "no node fired it in time" if facts.pause is None else f"the job was paused {self._done(facts.pause)}"
         at = "" if facts.recorded_at is None else f", {self.when(facts.recorded_at)}"

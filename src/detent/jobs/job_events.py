@@ -127,7 +127,7 @@ def _shown(path: str, value: Any) -> Any:
 
 
 def _shown_address(url: str, whole: bool) -> str:
-    """Without user and query, where tokens are; of a webhook, whose path is one, the host alone."""
+    """The URL without user and query, which may contain tokens; of a webhook, whose path is a token, only the host."""
     try:
         parts = urlsplit(url)
         host = parts.netloc.rpartition("@")[2]

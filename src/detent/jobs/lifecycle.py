@@ -258,7 +258,7 @@ def _check_tick(row: Row, at: datetime) -> None:
         raise UsageError(f"at is {_text(at)}, which is in the past: only a future tick can be skipped.", "/at")
     schedule = _schedule(row)
     if schedule.latest(at, at) != at:
-        raise UsageError(f"at is {_text(at)}, which is no tick of {name!r}: {_nearest(schedule, at, now)}.", "/at")
+        raise UsageError(f"at is {_text(at)}, which is not a tick of {name!r}: {_nearest(schedule, at, now)}.", "/at")
 
 
 def _nearest(schedule: Schedule, at: datetime, now: datetime) -> str:

@@ -9,7 +9,7 @@ from detent.domain.references import Reference, check_reference, references_in, 
 from detent.domain.secret_ref import provider_of
 from detent.errors import ManyFaults, NotAuthorised, UsageError
 
-MOST_FAULTS = 100
+MAX_FAULTS = 100
 
 
 def unknown_secret(spec: JobSpec, missing: Collection[str]) -> UsageError:
@@ -18,14 +18,15 @@ def unknown_secret(spec: JobSpec, missing: Collection[str]) -> UsageError:
 
 
 def unknown_secrets(specs: Sequence[object], missing: Collection[str]) -> ManyFaults:
-    """For jobs that are registered together: each reference to one of them, with the position of its job."""
+    """Errors for jobs that are registered together: each reference to a missing secret, with the position of its
+    job."""
     faults = [
         UsageError(fault.message, f"/{position}{fault.pointer}")
         for position, spec in enumerate(specs)
         if isinstance(spec, JobSpec)
         for fault in _faults(references_of(spec), missing)
     ]
-    return ManyFaults(f"No job was registered; at {faults[0].pointer}: {faults[0].message}", faults[:MOST_FAULTS])
+    return ManyFaults(f"No job was registered; at {faults[0].pointer}: {faults[0].message}", faults[:MAX_FAULTS])
 
 
 def payload_secrets(payload: object, *, allowed: bool) -> tuple[str, ...]:

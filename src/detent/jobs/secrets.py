@@ -12,8 +12,8 @@ from detent.runtime.envelope import Envelope, MasterKeys, Place, SecretKeyError
 from detent.store import Store
 from detent.store.secrets import SecretUsers
 
-MOST_SECRETS = 1_000
-MOST_VERSIONS = 10
+MAX_SECRETS = 1_000
+MAX_VERSIONS = 10
 NAMED_JOBS = 5
 REWRAPPED_AT_ONCE = 500
 NOW = timedelta(0)
@@ -36,8 +36,8 @@ class SecretCommands:
     async def set(self, tenant: int, name: str, value: object, *, by: str | None = None) -> Secret:
         """Create a secret, or replace its value: the former ones are gone at once."""
         text = _checked(value)
-        if await self._secrets.count(tenant) >= MOST_SECRETS and await self._secrets.get(tenant, name) is None:
-            raise Conflict(f"The tenant has {MOST_SECRETS} secrets, which is the limit: delete some.")
+        if await self._secrets.count(tenant) >= MAX_SECRETS and await self._secrets.get(tenant, name) is None:
+            raise Conflict(f"The tenant has {MAX_SECRETS} secrets, which is the limit: delete some.")
         return await self._write(tenant, name, text, NOW, by, create=True)
 
     async def rotate(
@@ -55,18 +55,18 @@ class SecretCommands:
         def seal(version: int) -> Envelope:
             return self._keys.seal(Place(tenant, name, version), value)
 
-        valid = await self._secrets.write(tenant, name, seal, keep=keep, create=create, by=by, most=MOST_VERSIONS)
+        valid = await self._secrets.write(tenant, name, seal, keep=keep, create=create, by=by, most=MAX_VERSIONS)
         if valid is None:
             raise SecretNotFound(name)
-        if valid > MOST_VERSIONS:
+        if valid > MAX_VERSIONS:
             raise Conflict(
-                f"The secret {name!r} has {MOST_VERSIONS} valid versions, which is the limit: wait until some expire, "
+                f"The secret {name!r} has {MAX_VERSIONS} valid versions, which is the limit: wait until some expire, "
                 "or rotate without --keep."
             )
         return await self.get(tenant, name)
 
     async def all(self, tenant: int) -> list[Secret]:
-        return await self._secrets.all(tenant, MOST_SECRETS)
+        return await self._secrets.all(tenant, MAX_SECRETS)
 
     async def get(self, tenant: int, name: str) -> Secret:
         found = await self._secrets.get(tenant, name)

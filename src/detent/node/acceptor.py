@@ -80,7 +80,8 @@ class Acceptor:
                 client.close()  # the client has left
 
     def _serve(self) -> None:
-        """One turn. Those from which nothing has come yet are served last, and may still turn out to be probes."""
+        """Serve some waiting clients. Those that have sent nothing yet come last; they may still turn out to be
+        probes."""
         self._turn = None
         for _ in range(min(LOOKED_AT_PER_TURN, len(self._silent))):
             self._sort(self._silent.popleft())
@@ -106,7 +107,8 @@ class Acceptor:
             task.result()[0].close()  # uvicorn has ended the connections that there were before
 
     def _close_surplus(self) -> None:
-        """One has just come. Those from which something came are closed first: a probe would have been served."""
+        """Close clients if too many wait. Those that have sent something are closed first: they are not probes, which
+        are served at once."""
         while self._has_surplus():
             if not self._waiting:
                 oldest = self._silent.popleft()
@@ -123,7 +125,7 @@ class Acceptor:
         return len(self._silent) + len(self._waiting) > self._connections.most_waiting + free
 
     def _pause(self) -> None:
-        """There are no descriptors or no memory left, so the next try would fail, too."""
+        """Accept nothing for a while: there are no descriptors or no memory left, so the next try would fail, too."""
         self._connections.count("accept failed")
         self._loop.remove_reader(self._sock)
         self._retry = self._loop.call_later(RETRY_SECONDS, self._loop.add_reader, self._sock, self._take)

@@ -1,9 +1,9 @@
 """What the clients of one server may hold: connections, bytes of request bodies and unread answers, and for how long.
 
-No client is trusted here: nothing is known of it yet but its address. A server that has as many connections as it may
+No client is trusted here: only its address is known yet. A server that has as many connections as it may
 closes the one that has waited longest for the client: a request whose headers never end first, an unused connection
-next, then a body that is sent slowly. Where every connection is at work, a few more are accepted for /livez and
-/readyz alone, so that a busy node is not restarted.
+next, then a body that is sent slowly. Where every connection is at work, a few more are accepted, only for /livez
+and /readyz, so that a busy node is not restarted.
 
 One pass a second (`sweep`) ends what takes too long. There is no timer for a single connection.
 """
@@ -57,10 +57,10 @@ class Connections(ServerState):
         self.settings = settings
         servers = 1 if settings.metrics_port is None else 2
         self.most, self.most_waiting = _within_descriptors(settings.max_connections, servers)
-        self.most_of_one_peer = max(1, self.most // 2)
+        self.max_of_one_peer = max(1, self.most // 2)
         self._proxies = ClientAddresses(settings.trusted_proxies)
         # A payload that the settings allow must fit, or it could never be sent.
-        self.most_held = max(settings.max_request_memory_bytes, settings.max_payload_bytes + 65_536)
+        self.max_held = max(settings.max_request_memory_bytes, settings.max_payload_bytes + 65_536)
         self.held = 0
         self.reading: Lane = {}
         self.idle: Lane = {}
@@ -87,7 +87,7 @@ class Connections(ServerState):
         return False
 
     def _has_capacity(self, peer: str, *, limited: bool) -> bool:
-        if limited and self._peers[peer] >= self.most_of_one_peer and not self._free_one(peer):
+        if limited and self._peers[peer] >= self.max_of_one_peer and not self._free_one(peer):
             return False
         others = len(self.connections) - len(self._for_probes) - 1
         return others < self.most or self._free_one(None)
@@ -97,7 +97,7 @@ class Connections(ServerState):
         which nothing has come yet may be those of probes whose request is on its way: few of them are not closed at
         all, and of many those last that are new."""
         now = monotonic()
-        few = len(self.reading) <= self.most_of_one_peer // 2
+        few = len(self.reading) <= self.max_of_one_peer // 2
         last_choice: LimitedProtocol | None = None
         for lane in (self.reading, self.idle, self.bodies):
             for waiting in lane:
@@ -135,7 +135,7 @@ class Connections(ServerState):
     # --- how many bytes ---
 
     def fits(self, size: int) -> bool:
-        return self.held + size <= self.most_held
+        return self.held + size <= self.max_held
 
     def hold(self, state: MutableMapping[str, Any], size: int) -> None:
         """Count bytes of a request's body, until its handler is done."""
@@ -162,7 +162,7 @@ class Connections(ServerState):
     def _shed(self, unread: Iterable[tuple[int, LimitedProtocol]]) -> None:
         waiting = sorted(((size, connection) for size, connection in unread if size), key=lambda each: each[0])
         total = sum(size for size, _ in waiting)
-        while total > self.most_held:
+        while total > self.max_held:
             size, connection = waiting.pop()
             total -= size
             self._evict(connection)
@@ -193,8 +193,8 @@ class ReleaseBodies:
 
 
 def _within_descriptors(wanted: int, servers: int) -> tuple[int, int]:
-    """As many connections as each server of this process can have descriptors for, and how many more may wait: with no
-    descriptor left, it could accept no probe."""
+    """The maximum of connections for which each server of this process has descriptors, and of those that wait: with no
+    descriptor left, it could not accept a probe."""
     allowed = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
     if allowed == resource.RLIM_INFINITY:
         return wanted, WAITING

@@ -34,7 +34,7 @@ async def prepared_database(
     async with server:
         if server.note:
             say(server.note)
-        refuse_owner(settings, server.place / "postgres")
+        refuse_owner(settings, server.home / "postgres")
         await prepare_database(server.url, settings.database_schema, migrate=True)
         async with watched(server, failed):
             yield server.url

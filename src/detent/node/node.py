@@ -60,7 +60,7 @@ class Demo(Protocol):
 
 
 def run(settings: Settings, roles: tuple[str, ...], demo: Demo | None = None) -> int:
-    """Run until a signal stops the process; the exit code."""
+    """Run until a signal stops the process; returns the exit code."""
     console = Console(settings, roles, demo=demo is not None)
     configure(settings.log_format, console.log_level)
     failpoints.arm(settings.failpoints, production=settings.production)

@@ -1,4 +1,4 @@
-"""HTTP/1.1 on one connection, with limits on what it may cost before a request is known to be one.
+"""HTTP/1.1 on one connection, with limits on what a client may cost before its request is complete.
 
 uvicorn's parser keeps the headers of a request until they are complete, however many there are. Here the bytes are
 counted before the parser sees them: after `max_header_bytes` without progress the request is refused. Progress is the
@@ -174,7 +174,8 @@ class LimitedProtocol(HttpToolsProtocol):
                 raise _Refused(_headers_too_large(f"larger than {limit} bytes"))
 
     def _begin(self, phase: Phase) -> None:
-        """It waits from now on, so it goes to the end of its lane, even if that is the lane it is in."""
+        """Start a phase of waiting for the client: the connection goes to the end of its lane, even if it is in it
+        already."""
         self._phase, self.since = phase, monotonic()
         self.enter(None)
 
@@ -233,8 +234,8 @@ class LimitedProtocol(HttpToolsProtocol):
         # The parser has checked that it is a number.
         self._length = int(next((value for name, value in self.headers if name == b"content-length"), 0))
         large = max(0, self._length - SMALL_BODY_BYTES)
-        if large > self._all.most_held:
-            raise _Refused(_body_too_large(self._all.most_held))
+        if large > self._all.max_held:
+            raise _Refused(_body_too_large(self._all.max_held))
         if large and not self._all.fits(large):
             raise _Refused(_busy("The server holds as many bytes of requests as it may"))
 
@@ -343,7 +344,7 @@ class LimitedProtocol(HttpToolsProtocol):
         self._refuse(Refusal(408, "headers-too-slow", detail))
 
     def _body_seconds(self) -> float:
-        length = min(max(self._length, self._received), self._all.most_held)
+        length = min(max(self._length, self._received), self._all.max_held)
         return self._limits.request_body_seconds + length / BODY_BYTES_PER_SECOND
 
     def _check_closing(self, now: float) -> None:
@@ -375,8 +376,8 @@ class LimitedProtocol(HttpToolsProtocol):
 
 
 def _refusal_in(error: httptools.HttpParserError) -> Refusal | None:
-    """A function of its own: a local variable of `data_received` would refer to its own frame by way of the traceback,
-    and what was received would be kept until the next collection of garbage."""
+    """The refusal behind a parser error. This is a separate function, because a local variable of `data_received` would
+    refer to its own frame through the traceback, and keep the received bytes until the next garbage collection."""
     cause = error.__context__
     return cause.refusal if isinstance(cause, _Refused) else _malformed()
 

@@ -1,8 +1,8 @@
 """Encryption of secrets: an envelope.
 
-Each version of a secret is encrypted with a data key of its own, and the data key with a master key of the operator.
-A new master key needs only the data keys again, not the values. Both are bound to tenant, name and version of their
-row: moved to another row, neither opens.
+Each version of a secret is encrypted with its own data key, and the data key with a master key of the operator. For a
+new master key only the data keys are encrypted again, not the values. Both are bound to tenant, name and version of
+their row: moved to another row, neither can be decrypted.
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
 Inert unless a process is started with `--failpoints` (or DETENT_FAILPOINTS), and refused in production mode. The
 syntax is `STEP=ACTION[@N]`, several joined by `;`: the action happens on the N-th hit of the step (default: the first),
-once. Actions: `exit` (as kill -9), `stop` (SIGSTOP to itself), `sleep:SECONDS`, `error`, `drop` (the reply is lost:
+once. Actions: `exit` (like kill -9), `stop` (SIGSTOP to itself), `sleep:SECONDS`, `error`, `drop` (the reply is lost:
 the caller treats its write as of unknown outcome).
 
 Steps of a scheduler: S1 lease sent, S2 lease held, S3 batch due and computed, S4 runs written but not committed,
@@ -64,7 +64,8 @@ def arm(text: str, *, production: bool = False) -> None:
 
 
 def any_armed() -> bool:
-    """For code that runs once per run, where even a step that does nothing would cost something."""
+    """Whether any failpoint is armed. Code that executes once per run asks this first, because even an unarmed step
+    costs time."""
     return bool(_armed)
 
 
@@ -73,7 +74,7 @@ def armed(step: str) -> bool:
 
 
 async def hit(step: str) -> None:
-    """Nothing, unless this step was armed and this is its hit."""
+    """Execute the action of this step, if it is armed and this is the N-th hit."""
     if not _armed:
         return
     point = _armed.get(step)

@@ -64,7 +64,7 @@ class Failing:
         self.error = ""
 
     def note(self, error: str) -> bool:
-        """One more failure; whether to log it."""
+        """Count one more failure; returns whether to log it."""
         now = monotonic()
         if not self.count:
             self._since, self._log_next = now, now
@@ -86,7 +86,7 @@ class Failing:
 
     @property
     def seconds(self) -> float:
-        """For how long it has failed; 0: it succeeded last."""
+        """For how long it has failed; 0 if the last try succeeded."""
         return monotonic() - self._since if self.count else 0.0
 
 

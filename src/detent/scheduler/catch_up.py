@@ -44,7 +44,7 @@ LIVE_FIRST = 0.02
 HELD_PAUSE = 0.5
 SHORTEST_PAUSE = 0.05
 LONGEST_PAUSE = 1.0
-MOST_COUNTED = 100_000
+MAX_COUNTED = 100_000
 
 
 class Live(Protocol):
@@ -115,7 +115,7 @@ class CatchUpReleaser:
             self.read_soon()
 
     def read_soon(self) -> None:
-        """There may be new ranges. However often this is called, they are read twice a second at most."""
+        """Read the ranges soon, because there may be new ones; at most twice a second, however often this is called."""
         self._read_next = min(self._read_next, self._read_at + SOONEST_READ)
         self.loop.wake()
 
@@ -157,7 +157,7 @@ class CatchUpReleaser:
 
     def _count_begun(self, found: Iterable[DueCatchUp]) -> None:
         """Count ranges that this node did not create: backfills, and pauses whose ticks are to run."""
-        if len(self._counted) > MOST_COUNTED:
+        if len(self._counted) > MAX_COUNTED:
             self._counted.clear()
         new = [due for due in found if due.untouched and not due.dead and due.catchup not in self._counted]
         self._counted.update(due.catchup for due in new)
@@ -270,7 +270,7 @@ class CatchUpReleaser:
             self._set_aside(item, error)
 
     def _set_aside(self, item: RangeState, error: Exception) -> None:
-        """It is read again with the others, and tried when its pause is over."""
+        """Pause a range after an error; it is read again with the others, and tried when the pause is over."""
         self._known.pop(item.due.catchup, None)
         self._aside.add_range(item.due, error)
 

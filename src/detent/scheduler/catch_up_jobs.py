@@ -12,7 +12,7 @@ from detent.telemetry.metrics import Metrics
 log = logger("catch-up")
 
 LARGE = 100
-MOST_BEGUN = 100_000
+MAX_BEGUN = 100_000
 KEPT_SECONDS = 86_400.0
 
 
@@ -59,7 +59,7 @@ class CatchUpJobs:
 
     def drop_old(self, now: float) -> None:
         self._released = {job: at for job, at in self._released.items() if at > now - KEPT_SECONDS}
-        if len(self._begun) > MOST_BEGUN:  # jobs that were deleted before their range was read here
+        if len(self._begun) > MAX_BEGUN:  # jobs that were deleted before their range was read here
             self._begun.clear()
 
     def has_begun(self, job: int) -> bool:

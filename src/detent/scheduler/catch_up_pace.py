@@ -24,7 +24,7 @@ def catch_up_rate(schedules: Mapping[int, Schedule], jobs: Mapping[int, int], no
 
 
 def ticks_per_second(schedule: Schedule, now: datetime) -> float:
-    """By its next few ticks: what matters is how busy it is now; a day without ticks counts as zero."""
+    """The present rate of a schedule, measured by its next few ticks; 0 if it has none in the next day."""
     ticks = schedule.anchored(now).between(now, now + AHEAD, SAMPLE)
     return len(ticks) / (ticks[-1] - now).total_seconds() if ticks else 0.0
 

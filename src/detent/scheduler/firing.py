@@ -139,11 +139,11 @@ class Firing:
 
     @property
     def failing_seconds(self) -> float:
-        """For how long no fire has succeeded although some were tried; 0: the last one did."""
+        """For how long every fire has failed; 0 if the last one succeeded."""
         return self._failing.seconds
 
     def unsent(self, before: datetime) -> Iterator[datetime]:
-        """When those ticks were due that are held here, in a statement or not, and were due before this."""
+        """The due times of all ticks that were due before this and are not fired yet, including those being sent."""
         for cursor in chain(self._due, self._ticks.in_flight.values(), self.misses.waiting()):
             if cursor.fire_at is not None and cursor.fire_at < before:
                 yield cursor.fire_at

@@ -1,10 +1,11 @@
-"""How the fire shares the work with the worker of its own node.
+"""How a fire shares the work with the worker of its own node.
 
-A tick that is handed off is written four times (cursor, run, its end, history); one that goes through the queue a fifth
-time, when it is claimed: measured, 1,290 instead of 1,000 bytes of log and half as much again of the server's time. So
-when many ticks are due at once and this node's worker is full but quick, the fire waits for it, a moment at a time. It
-does not wait where other workers could take the runs, nor for a worker that makes no progress or holds no runs, nor
-when the ticks have waited long already: a tick that is not fired in time counts as missed, a run in its queue does not.
+A tick that is handed off is written four times (cursor, run, its end, history). One that goes through the queue is
+written a fifth time, when it is claimed: measured, that is 1,290 instead of 1,000 bytes of write-ahead log, and 50 %
+more of the server's time. So when many ticks are due at once and this node's worker is full but quick, the fire waits
+for it, a moment at a time. It does not wait where other workers could take the runs, nor for a worker that makes no
+progress or holds no runs, nor when the ticks have waited long already: a tick that is not fired in time counts as
+missed, a run in its queue does not.
 
 Every pass of the scheduler decides anew whether to wait, and so does every wake-up for freed capacity. No timer is set:
 one that came a fraction of a millisecond early would find that it has to wait, and if it was the only one, the tick
@@ -20,7 +21,7 @@ from detent.domain.run import Claim
 from detent.runtime.clock import monotonic
 from detent.runtime.wakeups import Wakeups
 
-# Long enough for a server that stops for a checkpoint: once ticks are in a queue, all that follow them have to be.
+# Longer than a server stops for a checkpoint: once ticks are in a queue, all later ones have to go there, too.
 MOMENT = 1.0
 # A worker is worth waiting for if it settles this many runs in a moment; it then has capacity for much of a batch.
 QUICK = 100
@@ -29,10 +30,11 @@ LONGEST_SECONDS = 40.0
 
 
 class Handoff(Protocol):
-    """The worker of this node, as the fire sees it. `open_capacity`: for how many runs of a queue that overtake none in
-    it. `with_free_slot`: the tenants for which a slot is kept free, whatever the others hold. `busy`: it holds runs,
-    whose end frees capacity. `settled`: how many it has ended so far. `max_waiting`: how many may wait for a slot.
-    `checks_backlog`: it is about to find out whether runs wait in queues, and to have open capacity if none do."""
+    """The worker of this node, as the fire sees it. `open_capacity`: how many runs of a queue it can take without
+    overtaking runs that wait in that queue. `with_free_slot`: the tenants for which a slot is kept free, however many
+    slots the others use. `busy`: it has runs, whose end frees capacity. `settled`: how many it has finished so far.
+    `max_waiting`: how many may wait for a slot. `checks_backlog`: it is about to find out whether runs wait in queues,
+    and has open capacity if none do."""
 
     @property
     def busy(self) -> bool: ...
@@ -55,7 +57,7 @@ class Reservation:
     """Capacity of the worker for the runs of one batch. Whatever happens to the batch, the unused part is released."""
 
     def __init__(self, worker: Handoff | None, count: int) -> None:
-        """Without a worker: nothing is reserved, the runs go to their queues."""
+        """Without a worker nothing is reserved: the runs go to their queues."""
         self._worker = worker
         self._left = count
         self.hand_off = worker is not None
@@ -79,9 +81,9 @@ class WorkerWait:
         self._since: float | None = None
         self._settled = 0
         self._quick = True
-        # Capacity for batches that are under way, but have not reserved it yet.
+        # Capacity for batches that are being sent, but have not reserved it yet.
         self.promised = 0
-        # Other nodes or programs have workers: they could run what this node keeps back.
+        # Other nodes or programs have workers: they could take the runs that this node delays.
         self._others_work = False
         wakeups.others_work.subscribe(self._set_others_work)
 
@@ -89,7 +91,7 @@ class WorkerWait:
         self._others_work = others
 
     def batch_limit(self, queue: int, late_seconds: float, most: int) -> int:
-        """How many ticks to send now, at most; 0 is to wait. `queue` and `late_seconds` are of the first tick."""
+        """The maximum number of ticks to send now; 0: wait. `queue` and `late_seconds` are those of the first tick."""
         worker = self._worker
         if worker is None or self._others_work or late_seconds > LONGEST_SECONDS or not worker.serves(queue):
             return most
@@ -102,7 +104,8 @@ class WorkerWait:
         return 0 if self._worthwhile(worker) else most
 
     def _worthwhile(self, worker: Handoff) -> bool:
-        """For the first moment in any case; then for as long as the worker was quick in the moment before."""
+        """Whether to wait for the worker: always in the first moment; then as long as it was quick in the last
+        moment."""
         now = monotonic()
         if self._since is None:
             self._quick = True

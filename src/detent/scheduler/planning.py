@@ -18,8 +18,8 @@ LATE = timedelta(seconds=1)
 IN_TIME = timedelta(milliseconds=50)
 SHORTEST_PAUSE_MS = 20
 LONGEST_PAUSE_MS = 1000
-MOST_FOLLOWINGS = 10_000
-MOST_BLOCKED = 100_000
+MAX_FOLLOWINGS = 10_000
+MAX_BLOCKED = 100_000
 TRIES_PER_INTERVAL = 16
 LATE_RUNS = 30
 NEVER = float("-inf")
@@ -94,7 +94,7 @@ class Patience:
         return FireMode.PATIENT if monotonic() - since < (following - tick).total_seconds() else usual
 
     def _remember(self, job: int, blocked: Blocked) -> None:
-        if len(self._blocked) >= MOST_BLOCKED:
+        if len(self._blocked) >= MAX_BLOCKED:
             self._blocked.clear()  # at worst some ticks wait once more than they should
         self._blocked[job] = blocked
 
@@ -127,8 +127,9 @@ class Patience:
 
 
 def _after_late_run(blocked: Blocked, lag: timedelta) -> Blocked:
-    """Only this run can block the next tick now. Where the job is not less late than it was `LATE_RUNS` late runs ago,
-    it does not catch up by waiting: then this run overlaps every tick that comes while it is under way."""
+    """The state after a late run has started: only this run can block the next tick now. If the job is as late as it
+    was `LATE_RUNS` late runs ago, waiting does not help it to catch up: then this run overlaps every tick until it
+    ends."""
     runs = blocked.late_runs + 1
     if runs % LATE_RUNS:
         return Blocked(blocked.tick, None, late_runs=runs, lag=blocked.lag)
@@ -168,7 +169,7 @@ class TickPlanner:
         if known is not None and known.schedule is schedule and known.tick == tick:
             return known.following, known.jittered
         known = Following(schedule, tick, schedule.next_after(tick), schedule.jitter_seconds > 0)
-        if len(self._followings) >= MOST_FOLLOWINGS:
+        if len(self._followings) >= MAX_FOLLOWINGS:
             self._followings.clear()
         self._followings[number] = known
         return known.following, known.jittered
@@ -204,8 +205,8 @@ def first_claim(cursor: Cursor, lane: int, token: int) -> Claim:
 
 
 def _previous_tick_may_be_late(cursor: Cursor, following: datetime, now: datetime) -> bool:
-    """Where ticks are more than twice as far apart as this one is late, the one before came in time: a run of it that
-    is still under way would have overlapped in any case."""
+    """If ticks are more than twice as far apart as this one is late, the previous tick was on time: a run of it that is
+    still unfinished would have overlapped in any case."""
     return is_late(cursor, now) and following - tick_of(cursor) <= 2 * (now - tick_of(cursor))
 
 

@@ -34,9 +34,9 @@ LONGEST_WITHOUT_SWEEP = 30.0
 MANY_DUE = 10_000
 SWEEP_AHEAD = timedelta(seconds=12)
 # While a herd is fired, half a million ticks may wait: to count them all for a scrape would itself make them late.
-MOST_COUNTED = 100_000
+MAX_COUNTED = 100_000
 # Most cursors that one statement reads while others are due: each holds the event loop for 10 to 15 µs.
-MOST_READ = 2_048
+MAX_READ = 2_048
 FULL_CHUNK = 16
 FULL_LIMIT = 5_000
 IDLE_PAUSE = 0.5
@@ -180,7 +180,7 @@ class Scheduler:
             full = [
                 partition
                 for some in parts
-                for partition in await self._load_some(some, lower, upper, max(MOST_READ // len(some), 1))
+                for partition in await self._load_some(some, lower, upper, max(MAX_READ // len(some), 1))
             ]
         overfull = [await self._load_some([partition], lower, upper, FULL_LIMIT) for partition in full]
         self._overfull = any(overfull)
@@ -216,7 +216,7 @@ class Scheduler:
             for cursor in self._ticks.to_be_tried_again()
             if cursor.fire_at is not None and cursor.fire_at < before and not self.firing.waits_for_lane(cursor.job)
         ]
-        held += islice(self.firing.unsent(before), MOST_COUNTED)
+        held += islice(self.firing.unsent(before), MAX_COUNTED)
         oldest = min([*held, *([first] if first is not None else [])], default=now)
         return in_wheel + len(held), (now - oldest).total_seconds()
 

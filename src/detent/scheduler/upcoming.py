@@ -61,7 +61,7 @@ class UpcomingTicks:
         self._wakeups.cursors_moved()
 
     def read_again(self, job: int, pause_ms: int) -> None:
-        """Its cursor was not as expected: the scheduler's next pass reads it."""
+        """Read the cursor again in the scheduler's next pass, because it was not as expected."""
         self.to_read[job] = pause_ms
         self._wakeups.cursors_moved()
 
@@ -74,7 +74,7 @@ class UpcomingTicks:
         return [cursor for job in due if (cursor := self._known.get(job)) is not None]
 
     def next_due(self) -> int | None:
-        """In milliseconds since 1970: no tick is due before."""
+        """When the next tick is due, at the earliest, in milliseconds since 1970."""
         return self._wheel.next_due()
 
     def under_way(self, job: int) -> bool:

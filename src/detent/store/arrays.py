@@ -15,5 +15,5 @@ def one_for_all(column: Sequence[Value]) -> Sequence[Value]:
 
 
 def columns(width: int, rows: Sequence[Sequence[object]]) -> list[list[object]]:
-    """Rows as arrays; as many, empty, where there are none."""
+    """The columns of the rows as arrays; `width` empty arrays if there are no rows."""
     return [list(column) for column in zip(*rows, strict=True)] or [[] for _ in range(width)]

@@ -63,7 +63,7 @@ class AuditLogStore:
         self._database = database
 
     async def add(self, event: NewEvent) -> None:
-        """Record what is no change of its own: a refusal, or that a change of many begins."""
+        """Record an event that belongs to no single change: a refusal, or the start of a bulk change."""
         await self._database.fetch(PoolName.REQUEST, sql.audit_event.ADD, *_columns(event))
 
     async def list(
@@ -95,7 +95,7 @@ class AuditLogStore:
         return [_event(row) for row in rows[:limit]], rows[limit - 1]["position"] if len(rows) > limit else None
 
     async def extend_chain(self) -> int:
-        """Chain the oldest events that are not chained yet; how many. Any node may: one of them succeeds."""
+        """Chain the oldest events that are not chained yet; returns how many. Any node may: one of them succeeds."""
         (ends,) = await self._database.fetch(PoolName.REQUEST, sql.audit_event.READ_CHAIN)
         rows = await self._database.fetch(PoolName.REQUEST, sql.audit_event.LIST_UNCHAINED, CHAINED_AT_ONCE)
         if not rows:
@@ -106,8 +106,8 @@ class AuditLogStore:
         return int(done["chained"])
 
     async def purge(self, days: int, at: datetime | None = None) -> int:
-        """Remove the oldest chained events, some at a time; how many. This is an event, too. `at`: the time of the
-        caller's clock."""
+        """Remove the oldest chained events, some at a time; returns how many. This is an event, too. `at`: the time of
+        the caller's clock."""
 
         async def work(connection: Connection) -> int:
             (done,) = await connection.fetch(sql.audit_event.PURGE.text, days, at, PURGED_AT_ONCE)

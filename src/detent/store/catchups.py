@@ -39,7 +39,7 @@ class DueCatchUp(NamedTuple):
 
     @property
     def untouched(self) -> bool:
-        """No tick of it has been released yet."""
+        """Whether no tick of the range has been released yet."""
         return self.next_tick == (self.until if self.descending else self.since)
 
 
@@ -103,8 +103,8 @@ class CatchUpStore:
         return results
 
     async def drop(self, droppings: Sequence[RangeDrop], event: NewEvent | None = None) -> int:
-        """Drop the remaining ticks of these ranges; how many. Ranges that have moved meanwhile stay. `event`: the
-        change of which this is a part, if it is one."""
+        """Drop the remaining ticks of these ranges; returns how many. Ranges that have moved meanwhile stay. `event`:
+        the change of which this is a part, if it is one."""
         ranges = [(item.catchup, *missed) for item in droppings for missed in item.missed]
         places = [(item.catchup, item.tick) for item in droppings]
 

@@ -76,7 +76,7 @@ class ClusterStore:
         return bool(await self._change(event, sql.node.DRAIN, node, draining))
 
     async def dismiss(self, node: int) -> bool:
-        """Mark a lost node as seen by an operator; whether it was lost within a day."""
+        """Mark a lost node as seen by an operator; returns whether it was lost within a day."""
         event = NewEvent("node.dismiss", None, "node", node_name(node))
         return bool(await self._change(event, sql.node.DISMISS, node))
 
@@ -88,7 +88,7 @@ class ClusterStore:
         return ClusterHold(at=row["held_at"], by=row["held_by"], reason=row["held_reason"])
 
     async def end_hold(self) -> bool:
-        """Whether ticks were held."""
+        """End the hold of all ticks; returns whether they were held."""
         event = NewEvent("cluster.resume", None, "cluster")
         return bool(await self._change(event, sql.cluster.RESUME_ALL))
 

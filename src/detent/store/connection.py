@@ -19,7 +19,7 @@ class ServerVersion(Protocol):
 
 
 class Connection(Protocol):
-    """One connection to PostgreSQL. `timeout` is in seconds; the connection's own holds where it is None."""
+    """One connection to PostgreSQL. `timeout` is in seconds; None: the connection's own."""
 
     async def fetch(self, query: str, /, *arguments: Any, timeout: float | None = None) -> list[Row]: ...
 

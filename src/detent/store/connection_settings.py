@@ -34,7 +34,7 @@ def driver_options(schema: str, limits: StatementLimits, *, pooled: bool) -> dic
 
 
 def network_settings() -> dict[str, str]:
-    """With these the server notices within seconds that a client has disappeared."""
+    """Settings with which the server notices within seconds that a client has disappeared."""
     return {
         "tcp_keepalives_idle": "2",
         "tcp_keepalives_interval": "1",

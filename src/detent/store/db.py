@@ -252,7 +252,7 @@ class Database:
                 pool.terminate()
 
     async def fetch(self, pool: PoolName, statement: Statement, *arguments: object) -> list[Row]:
-        """Run the statement, alone in its transaction, and return its rows."""
+        """Run the statement in its own transaction, and return its rows."""
         for _ in range(MAX_MISSING_PARTITIONS):
             try:
                 return await self._fetch(pool, statement, *arguments)

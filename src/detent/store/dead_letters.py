@@ -23,8 +23,8 @@ from detent.store.jobs import DEFAULT_TENANT, number_of
 from detent.store.run_rows import key_of
 from detent.store.runs import documents
 
-MOST_AT_ONCE = 1_000
-MOST_EXAMINED = 100_000
+MAX_AT_ONCE = 1_000
+MAX_EXAMINED = 100_000
 MOST_GROUPS = 500
 
 Keys = list[RunKey]
@@ -39,7 +39,7 @@ class DeadLetterFilter(NamedTuple):
 
     @property
     def asked(self) -> Facts:
-        """For the audit log."""
+        """The query in the form that the audit log records."""
         facts = {"job": self.job and str(self.job), "group": self.group, "before": self.before}
         return {"all": True, **{name: value for name, value in facts.items() if value is not None}}
 
@@ -79,7 +79,7 @@ class DeadLetterStore:
         return page, key_of(rows[limit - 1]) if len(rows) > limit else None
 
     async def groups(
-        self, *, job: UUID | None = None, among: int = MOST_EXAMINED, tenant: int = DEFAULT_TENANT
+        self, *, job: UUID | None = None, among: int = MAX_EXAMINED, tenant: int = DEFAULT_TENANT
     ) -> DeadGroups:
         """Grouped by error pattern, the largest groups first. Every error has to be read, so only the `among` newest
         are grouped (`among`)."""
@@ -117,7 +117,7 @@ class DeadLetterStore:
         return DeadLetterChunk(await self._discard(tenant, None, *arrays, None, None, None, len(keys)), 0)
 
     async def discard_all(
-        self, which: DeadLetterFilter, limit: int = MOST_AT_ONCE, *, tenant: int = DEFAULT_TENANT
+        self, which: DeadLetterFilter, limit: int = MAX_AT_ONCE, *, tenant: int = DEFAULT_TENANT
     ) -> DeadLetterChunk:
         """Discard at most `limit` of the matching runs."""
         number = await self._number(which.job, tenant)

@@ -122,8 +122,8 @@ class EffectPool:
         return self._pool
 
     def _handed_back(self) -> list[str]:
-        """All but jit: the driver turns it off while it reads types, and on again if it was on, for the rest of the
-        session. In a session that others use next, it has to stay off."""
+        """Our settings, which a handler's transaction must not see, except jit. The driver turns jit off while it reads
+        types, and on again if it was on, for the rest of the session, which others use next: it has to stay off."""
         return [name for name in role_settings(self._schema) if name != "jit"]
 
     def _options(self) -> dict[str, Any]:
@@ -132,7 +132,7 @@ class EffectPool:
         return {"statement_cache_size": 0, "connection_class": HandlerConnection, "reset": keep}
 
     def terminate(self) -> None:
-        """On the handlers' loop."""
+        """Close all connections at once. Call this on the handlers' loop."""
         if self._pool is not None:
             self._pool.terminate()
 

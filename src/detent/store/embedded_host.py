@@ -239,17 +239,17 @@ def _copy_open(binaries: Path, target: Path) -> None:
                 raise
 
 
-def place_aside(data_dir: Path, system_dir: Path) -> Path:
+def home_aside(data_dir: Path, system_dir: Path) -> Path:
     return system_dir / short_hash(data_dir.resolve())
 
 
-async def place_for(account: SystemUser, data_dir: Path, system_dir: Path) -> Path:
+async def home_for(account: SystemUser, data_dir: Path, system_dir: Path) -> Path:
     """The folder that holds the cluster: the data folder, unless `account` cannot get into it."""
     if not account.other:
         make_folder(data_dir, 0o700)
         return data_dir
     make_folder(data_dir, 0o711)
-    aside = place_aside(data_dir, system_dir)
+    aside = home_aside(data_dir, system_dir)
     open_to_it = await _can_enter(account, data_dir)
     if (data_dir / "postgres").exists():
         if not open_to_it:
@@ -276,26 +276,26 @@ def _closed(folder: Path, account: SystemUser) -> Unavailable:
     )
 
 
-def socket_folder(account: SystemUser, place: Path) -> Path:
+def socket_folder(account: SystemUser, home: Path) -> Path:
     """A folder that only `account` (and root) can enter, with a path short enough for a socket."""
-    folder = _socket_path(place)
+    folder = _socket_path(home)
     make_own_folder(account, folder)
     return folder
 
 
-def remove_socket_folder(place: Path) -> None:
-    """Remove the folder outside the place; the server has already removed its socket from it."""
+def remove_socket_folder(home: Path) -> None:
+    """Remove the socket folder; the server has already removed its socket from it."""
     with contextlib.suppress(OSError):
-        _socket_path(place).rmdir()
+        _socket_path(home).rmdir()
 
 
-def _socket_path(place: Path) -> Path:
-    beside = place / "socket"
+def _socket_path(home: Path) -> Path:
+    beside = home / "socket"
     fits = len(os.fsencode(beside / _SOCKET_NAME)) <= _SOCKET_PATH_LIMIT
     # A comma separates folders both for the server and for its clients, so odd names move away as well.
     if fits and _PLAIN_PATH.fullmatch(str(beside)):
         return beside
-    return _runtime_dir() / f"detent-{short_hash(place)}"
+    return _runtime_dir() / f"detent-{short_hash(home)}"
 
 
 def _runtime_dir() -> Path:
@@ -306,7 +306,7 @@ def _runtime_dir() -> Path:
 
 
 def make_folder(folder: Path, mode: int) -> None:
-    """Make `folder` if it is not there; one that was there keeps its mode."""
+    """Create `folder` if it does not exist; an existing one keeps its mode."""
     if folder.is_dir():
         return
     folder.parent.mkdir(parents=True, exist_ok=True)
@@ -315,7 +315,8 @@ def make_folder(folder: Path, mode: int) -> None:
 
 
 def make_own_folder(account: SystemUser, folder: Path) -> None:
-    """Make `folder` for `account` alone, or check that it is; a folder of another user is refused."""
+    """Create `folder`, or take an existing one, and close it to all users but `account`; a folder of another user is
+    refused."""
     folder.mkdir(mode=0o700, exist_ok=True)
     found = folder.lstat()
     if not stat.S_ISDIR(found.st_mode) or found.st_uid not in {os.geteuid(), account.uid}:

@@ -1,7 +1,7 @@
 """The roles of the embedded PostgreSQL.
 
-ADMIN is initdb's superuser. It makes the product's role and database when the server is started, and is not used
-otherwise. Everything else connects as USER, which owns its database and is no superuser: no statement, not even
+ADMIN is initdb's superuser. It creates the product's role and database when the server is started, and is not used
+otherwise. Everything else connects as USER, which owns its database and is not a superuser: no statement, not even
 an injected one, reads a file of the server's machine or starts a program there.
 
 Older versions had one role, USER, which was initdb's superuser. Such a folder is separated at the next start: the
@@ -44,7 +44,7 @@ async def needs_separation(connection: Connection) -> bool:
 
 
 class EmbeddedRoles:
-    """Of the server with its socket in `folder`. Every verb can be repeated after an interruption."""
+    """Creates the roles of the server whose socket is in `folder`. Every step can be repeated after an interruption."""
 
     def __init__(self, folder: Path, port: int) -> None:
         self._folder = folder

@@ -21,9 +21,10 @@ class ServerProcess(NamedTuple):
 
 
 class EmbeddedState(NamedTuple):
-    """`version` None: there is no cluster yet. `server` None: it is not running. `url` works for users with access."""
+    """`version` None: there is no cluster yet. `server` None: it is not running. `url` works for users
+    that may enter the socket's folder."""
 
-    place: Path
+    home: Path
     version: str | None
     server: int | None
     url: str | None
@@ -31,15 +32,15 @@ class EmbeddedState(NamedTuple):
 
 
 def embedded_state(data_dir: Path, system_dir: Path = host.SYSTEM_DIR) -> EmbeddedState:
-    """Raises PermissionError if the folder belongs to another user and is closed."""
+    """Raises PermissionError if the folder belongs to another user and this one may not enter it."""
     data_dir = data_dir.absolute()
-    aside = host.place_aside(data_dir, system_dir)
-    place = aside if not (data_dir / "postgres").exists() and (aside / "postgres").exists() else data_dir
-    version = _text(place / "postgres" / "PG_VERSION")
-    server, url = _running(place / "postgres" / "postmaster.pid")
+    aside = host.home_aside(data_dir, system_dir)
+    home = aside if not (data_dir / "postgres").exists() and (aside / "postgres").exists() else data_dir
+    version = _text(home / "postgres" / "PG_VERSION")
+    server, url = _running(home / "postgres" / "postmaster.pid")
     if url is not None:
-        note_embedded(url, place, place / "postgres.log")
-    return EmbeddedState(place, version, server, url, users_of(place / "users.lock") if version else [])
+        note_embedded(url, home, home / "postgres.log")
+    return EmbeddedState(home, version, server, url, users_of(home / "users.lock") if version else [])
 
 
 def _running(file: Path) -> tuple[int | None, str | None]:
@@ -60,7 +61,7 @@ def _alive(pid: int) -> bool:
 
 
 def users_of(lock: Path) -> list[ServerProcess]:
-    """The processes that hold the lock of users; none if the kernel does not list them."""
+    """The processes that hold users.lock; empty if the kernel does not list locks."""
     try:
         inode = str(lock.stat().st_ino)
         held = Path("/proc/locks").read_text()

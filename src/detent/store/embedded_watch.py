@@ -50,7 +50,7 @@ class EmbeddedWatch:
             if self._clock() - self._since >= STEADY_SECONDS:
                 self._failures = 0
             return WATCH_EVERY
-        log.error("the embedded PostgreSQL has ended unexpectedly", data=str(self._server.place), tries=self._failures)
+        log.error("the embedded PostgreSQL has ended unexpectedly", data=str(self._server.home), tries=self._failures)
         if self._failures >= TRIES:
             raise self._given_up("it ended soon after each start")
         self._failures += 1
@@ -76,7 +76,7 @@ class EmbeddedWatch:
 
     def _given_up(self, reason: str) -> Unavailable:
         return Unavailable(
-            f"The embedded PostgreSQL in {self._server.place} has ended and cannot be started again after {TRIES} "
+            f"The embedded PostgreSQL in {self._server.home} has ended and cannot be started again after {TRIES} "
             f"tries ({reason}): its log is {self._server.log}."
         )
 
@@ -95,7 +95,7 @@ async def watched(server: EmbeddedServer, failed: Callable[[DetentError], None] 
             failed(error)
         except Exception as error:
             log.exception("the embedded PostgreSQL is no longer watched")
-            failed(Unavailable(f"The embedded PostgreSQL in {server.place} cannot be watched ({error})."))
+            failed(Unavailable(f"The embedded PostgreSQL in {server.home} cannot be watched ({error})."))
 
     watching = asyncio.create_task(watch(), name="embedded")
     try:

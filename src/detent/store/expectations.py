@@ -15,7 +15,7 @@ from detent.store.db import Database, PoolName, Row
 # A run that met its deadline may be written so much later.
 SLACK = timedelta(seconds=1)
 PURGE_BATCH = 500
-MOST_COUNTED = 1_000
+MAX_COUNTED = 1_000
 
 DeadlineKind = Literal["start", "finish"]
 
@@ -70,7 +70,7 @@ class ExpectationStore:
     async def evaluate(
         self, node: int, partitions: Sequence[int], limit: int, slack: timedelta = SLACK
     ) -> tuple[list[DeadlineResult], bool]:
-        """Evaluate deadlines that are due; the results to report, and whether there may be more."""
+        """Evaluate deadlines that are due; returns the results to report, and whether there may be more."""
         rows = await self._database.fetch(
             PoolName.WORK, sql.incident.EVALUATE_EXPECTATIONS, node, list(partitions), limit, slack
         )
@@ -111,8 +111,8 @@ class ExpectationStore:
 
     async def count_open(self, *, tenant: int) -> tuple[int, bool]:
         """How many incidents are open, and whether there are more than that."""
-        (row,) = await self._database.fetch(PoolName.REQUEST, sql.incident.COUNT_OPEN, tenant, MOST_COUNTED)
-        return row["incidents"], row["incidents"] >= MOST_COUNTED
+        (row,) = await self._database.fetch(PoolName.REQUEST, sql.incident.COUNT_OPEN, tenant, MAX_COUNTED)
+        return row["incidents"], row["incidents"] >= MAX_COUNTED
 
 
 def _incident(row: Row) -> Incident:

@@ -1,8 +1,8 @@
-"""What a role for run time is granted: a role that nodes connect as, and that owns nothing.
+"""The privileges of the run-time role: the role that nodes connect as, which owns nothing.
 
 Each privilege is here because a statement of `sql/` or a trigger needs it; `tests/security/test_database_roles.py` runs
-the product with exactly these, and compares them with the statements. What only the owner of history can do (make,
-detach and drop a partition) is done by functions that belong to the migrator and run with its rights.
+the product with exactly these, and compares them with the statements. What only the owner of history can do (create,
+detach and drop a partition) is done by functions that belong to the owner role and run with its rights.
 """
 
 from __future__ import annotations
@@ -105,9 +105,10 @@ def statements(role: str, schema: str) -> list[str]:
 
 
 def wall_statements(role: str, schema: str) -> list[str]:
-    """For the role that requests of a tenant take on: it has what a node has, and sees the rows of that tenant alone.
+    """Statements for the role that requests of a tenant use: it has the privileges of a node, and sees only the rows of
+    that tenant.
 
-    The policies restrict this role and no other, also not roles that inherit its rights. Rows of jobs are not checked
+    The policies restrict this role and no other, not even roles that inherit its rights. Rows of jobs are not checked
     when they are inserted: the statement that inserts a job, and cannot see it yet, inserts these too."""
     inside = f'"{schema}"'
     other = f"current_user <> '{_unquoted(role)}'"

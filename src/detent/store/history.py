@@ -1,6 +1,6 @@
 """A page of runs, from the newest tick backwards.
 
-History has no index by time alone, because every settle would pay for it. It is scanned in stretches instead, short
+History has no index on time only, because every settle would pay for it. It is scanned in stretches instead, short
 ones where runs are dense and longer ones where they are not, until the page is full. A scan that has examined very many
 runs without filling its page ends with a short page and the key to continue from. For a tenant with few jobs, the scan
 reads its runs job by job and not those of other tenants.
@@ -25,7 +25,7 @@ LONGEST_STRETCH = timedelta(days=366)
 GROWTH = 8
 FEW = 5_000
 MANY = 50_000
-MOST_EXAMINED = 500_000
+MAX_EXAMINED = 500_000
 FEW_JOBS = 100
 
 
@@ -83,7 +83,7 @@ async def _walk(connection: Connection, query: HistoryQuery, rows: list[Row]) ->
         all_found = query.statuses is None and query.jobs is not None
         size = len(found) if all_found else await _size(connection, query, lower, upper)
         examined += size
-        if examined > MOST_EXAMINED:
+        if examined > MAX_EXAMINED:
             return lower
         stretch = _next_stretch(stretch, size)
         lower, upper = max(lower - stretch, query.floor), lower

@@ -20,7 +20,7 @@ NOT_DELETED: tuple[JobStatus, ...] = ("active", "paused", "completed")
 LAST = (1 << 62) - 1
 FIRST_STRETCH = 10_000
 LONGEST_STRETCH = 160_000
-MOST_EXAMINED = 500_000
+MAX_EXAMINED = 500_000
 GROWTH = 4
 
 Moment = datetime | timedelta
@@ -91,7 +91,7 @@ async def find(
     (row,) = await connection.fetch(sql.job.FIND_LAST.text)
     end = row["job"] or 0
     found, lower, stretch = [], after, FIRST_STRETCH
-    while lower < end and lower - after < MOST_EXAMINED:
+    while lower < end and lower - after < MAX_EXAMINED:
         # If the first stretch does not fill the page, the tag is rare, and its index finds the rest at once.
         upper = LAST if search.tags and lower > after else lower + stretch
         found += await _stretch(connection, tenant, search, lower, upper, limit + 1 - len(found))

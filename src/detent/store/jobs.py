@@ -1,4 +1,4 @@
-"""Rows of jobs: reading them for people, and reading them for a change."""
+"""Rows of jobs: reads for answers, and reads on which a change is based."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from detent.store.job_rows import jobs_of
 from detent.store.job_search import FoundJob, JobSearch, find
 
 EVERYTHING = JobSearch()
-# Characters of definitions: decoding so many, and reading their rules, takes up to ten milliseconds.
+# A page with more characters of definitions than this is decoded in a thread: it takes up to ten milliseconds.
 LARGE_PAGE = 100_000
 
 JobPage = tuple[list[Job], int | None]
@@ -73,7 +73,7 @@ class JobStore:
     async def find_all(
         self, search: JobSearch, after: int, limit: int, *, tenant: int
     ) -> tuple[Sequence[FoundJob], int | None]:
-        """As list, without the documents."""
+        """As `list`, without the definitions."""
         async with self._database.connection(PoolName.REQUEST) as connection, connection.transaction(readonly=True):
             await connection.fetch(sql.database.LIMIT_READER.text)
             numbers, following = await find(connection, tenant, search, after, limit)
@@ -122,15 +122,16 @@ class JobStore:
     # -- jobs that change without an operator
 
     async def ending_pauses(self, limit: int) -> Sequence[Row]:
-        """Paused jobs with an end, the next first: `id`, `tenant`, and `seconds` until then."""
+        """Jobs whose pause has an end, the earliest first: `id`, `tenant`, and `seconds` until the end."""
         return await self._database.fetch(PoolName.REQUEST, sql.job.LIST_ENDING_PAUSES, limit)
 
     async def dead_streaks(self, jobs: Sequence[int]) -> Sequence[Row]:
-        """Those of the jobs whose last `bears` runs, as many as the job tolerates, were all dead: `id`, `tenant`."""
+        """Those of the jobs whose last runs, as many as their `auto_pause_after`, were all dead: `id`, `tenant`, and
+        that number as `bears`."""
         return await self._database.fetch(PoolName.REQUEST, sql.job.FIND_DEAD_STREAKS, list(jobs))
 
     async def delete_completed(self, limit: int, by: str) -> int:
-        """Delete one-off jobs that completed long enough ago, at most `limit`; how many."""
+        """Delete at most `limit` one-off jobs that completed long enough ago; returns how many."""
 
         async def work(connection: Connection) -> int:
             rows = await connection.fetch(sql.job.COLLECT.text, limit, by)

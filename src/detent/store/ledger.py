@@ -21,7 +21,7 @@ log = logger("store")
 STATUSES = {code: str(status) for status, code in CODES.items()}
 DAY, HOUR = timedelta(days=1), timedelta(hours=1)
 MICROSECOND = timedelta(microseconds=1)
-MOST_OF_A_DAY = 20_000
+MAX_OF_A_DAY = 20_000
 TICKS_OF_A_PAGE = 200_000
 READINGS_OF_A_PAGE = 200
 MAX_CACHED = 2_000

@@ -95,5 +95,5 @@ class LeftoverStore:
     async def purge_unused(
         self, kind: Shared, unused: Sequence[int], after: timedelta, at: datetime | None = None
     ) -> int:
-        """Remove those that were marked at least `after` ago; how many."""
+        """Remove those that were marked at least `after` ago; returns how many."""
         return len(await self._database.fetch(PoolName.REQUEST, PURGE[kind], list(unused), after, at))

@@ -27,12 +27,12 @@ from detent.telemetry.metrics import Kind
 
 log = logger("store")
 
-MOST_PROMOTED = 1000
+MAX_PROMOTED = 1000
 SUCCEEDED = CODES[RunStatus.SUCCEEDED]
 PLAIN_COLUMNS = 7
-MOST_SPECS = 1_000
-# Bytes that a definition takes: 400 in any case (measured), more if no other job shares its text (1,280 in all for one
-# of 105 characters, 2,410 for one of 427).
+MAX_SPECS = 1_000
+# Memory of a definition in bytes: always 400 (measured), and more if no other job has the same text (1,280 in total for
+# a text of 105 characters, 2,410 for one of 427).
 DEFINITION_BYTES = 400
 SPEC_BYTES = 500
 CHARACTER_BYTES = 4
@@ -74,7 +74,7 @@ class LiveRunStore:
     async def claim(
         self, node: int, incarnation: int, queues: Sequence[int], limit: int, *, evenly: bool = False
     ) -> list[Claim]:
-        """Up to `limit` ready runs, by priority and age; `evenly`: by age alone."""
+        """Up to `limit` ready runs, by priority and age; `evenly`: only by age."""
         arguments = (node, incarnation, list(queues), limit, evenly)
         rows = await self._database.fetch_guarded(PoolName.WORK, sql.run.CLAIM, "", "W2", *arguments)
         return claims_of(rows)
@@ -85,14 +85,15 @@ class LiveRunStore:
     async def start(
         self, node: int, claims: Sequence[Claim], alone: Sequence[bool] | None = None
     ) -> dict[tuple[int, int], StartVerdict]:
-        """Mark runs as started, just before they are called. By (job, lane): whether to call them; omitted ones are no
-        longer this node's. `alone`: for each, whether it is the only run on this node until `accompany`."""
+        """Mark runs as started, just before they are called. Returns by (job, lane) whether to call them; runs that are
+        missing no longer belong to this node. `alone`: for each, whether it is the only run on this node until
+        `accompany`."""
         flags = [False] * len(claims) if alone is None else list(alone)
         rows = await self._database.fetch(PoolName.WORK, sql.run.START, node, *_columns(claims), flags)
         return {(row["job"], row["lane"]): row["verdict"] for row in rows}
 
     async def accompany(self, node: int, claim: Claim) -> None:
-        """Other runs are about to start on this node; this one was started alone."""
+        """Record that a run which was started alone is no longer alone: others are about to start on this node."""
         run = (claim.job, claim.lane, claim.scheduled_at, claim.serial, claim.token)
         await self._database.fetch(PoolName.WORK, sql.run.ACCOMPANY, node, *run)
 
@@ -117,7 +118,8 @@ class LiveRunStore:
         return [item for item in batch if (item.claim.job, item.claim.lane) in unsettled]
 
     async def committed(self, claims: Sequence[Claim]) -> list[bool]:
-        """For claims that matched no live run: whether the settle committed before (a lost reply) or is stale."""
+        """For each claim that matched no live run: True if its settle had committed before (the reply was lost), False
+        if it is stale."""
         jobs, _, ats, serials, tokens = _columns(claims)
         rows = await self._database.fetch(PoolName.WORK, sql.run.FIND_SETTLED, jobs, ats, serials, tokens)
         found = {row["position"] for row in rows}
@@ -132,12 +134,12 @@ class LiveRunStore:
         )  # fmt: skip
 
     async def quarantine(self, node: int, claim: Claim, words: str) -> bool:
-        """End a run whose result cannot be stored; whether it still belonged to this node."""
+        """End a run whose result cannot be stored; returns whether it still belonged to this node."""
         run = (claim.job, claim.lane, claim.scheduled_at, claim.serial, claim.token)
         return bool(await self._database.fetch(PoolName.WORK, sql.run.QUARANTINE, node, *run, words))
 
     async def definitions(self, wanted: Sequence[tuple[int, int]]) -> dict[tuple[int, int], Definition]:
-        """Jobs as they were at the wanted (job, revision)."""
+        """The definitions at the wanted (job, revision); those that cannot be read are omitted."""
         jobs, revisions = zip(*wanted, strict=True)
         rows = await self._database.fetch(PoolName.WORK, sql.revision.READ_DEFINITIONS, jobs, one_for_all(revisions))
         found = {}
@@ -150,20 +152,21 @@ class LiveRunStore:
         return found
 
     def _read_spec(self, job: str, text: str) -> JobSpec | None:
-        """None for one that this version cannot read; other jobs are not affected. Equal texts share one JobSpec."""
+        """The spec; None if this version cannot read it, so that other jobs are not affected. Equal texts share one
+        JobSpec."""
         try:
             spec = msgspec.json.decode(text, type=JobSpec)
-        except Exception as error:  # not the decoder's own errors alone: one nested too deeply is a RecursionError
+        except Exception as error:  # not only the decoder's errors: a text nested too deeply raises RecursionError
             log.error("a job's definition cannot be read", job=job, error=str(error))
             return None
-        if len(self._specs) >= MOST_SPECS:
+        if len(self._specs) >= MAX_SPECS:
             self._specs.clear()
         self._specs[text] = spec
         return spec
 
     async def promote(self, jobs: Sequence[int] | None = None, *, pool: PoolName = PoolName.WORK) -> bool:
-        """Make waiting runs ready whose predecessor has ended, of these jobs or of all; ask runs that others replace to
-        stop. Returns whether any run became ready."""
+        """Make waiting runs of these jobs, or of all jobs, ready if their predecessor has ended; ask runs that are to
+        be replaced to stop. Returns whether any run became ready."""
         send = partial(_promote, partial(self._database.fetch, pool))
         try:
             return await send(jobs)
@@ -173,12 +176,13 @@ class LiveRunStore:
         return any(await halve_until_alone(jobs, send, _not_promoted, (Rejected,)))
 
     async def own_payload(self, key: RunKey, *, pool: PoolName = PoolName.WORK) -> str | None:
-        """The payload that a run was triggered with, as JSON; None: it has the payload of its job."""
+        """The payload that a run was triggered with, as JSON; None: it uses the payload of its job."""
         rows = await self._database.fetch(pool, sql.run.READ_PAYLOAD, key.job, key.scheduled_at)
         return rows[0]["payload"] if rows else None
 
     async def cancel(self, keys: Sequence[RunKey]) -> dict[RunKey, int | None]:
-        """Ask runs to stop: the owner of each that was live, None for one that ended at once."""
+        """Ask runs to stop. Returns the owner of each run that was live; None: no node owned it, and it ended at
+        once."""
         jobs, ats, serials = zip(*keys, strict=True)
         return _owners(await self._database.fetch(PoolName.WORK, sql.run.CANCEL, jobs, ats, serials))
 
@@ -188,7 +192,7 @@ class LiveRunStore:
 
 
 async def promote_on(connection: Connection, jobs: Sequence[int] | None) -> bool:
-    """As LiveRunStore.promote, on a connection."""
+    """As `LiveRunStore.promote`, on a given connection."""
 
     async def fetch(statement: Statement, *arguments: object) -> list[Row]:
         rows: list[Row] = await connection.fetch(statement.text, *arguments)
@@ -198,11 +202,11 @@ async def promote_on(connection: Connection, jobs: Sequence[int] | None) -> bool
 
 
 async def _promote(fetch: Callable[..., Awaitable[list[Row]]], jobs: Sequence[int] | None) -> bool:
-    rows = await fetch(sql.run.PROMOTE, jobs, MOST_PROMOTED)
+    rows = await fetch(sql.run.PROMOTE, jobs, MAX_PROMOTED)
     happened = {row["what"] for row in rows}
     if "asked" in happened:
         await fetch(sql.feed.NOTIFY, RUNS_CHANNEL, "cancel")
-    if "replaced" in happened:  # its lane is free now, which the statement that freed it could not see
+    if "replaced" in happened:  # the statement that freed the lane could not see that it is free
         await _promote(fetch, sorted({row["job"] for row in rows if row["what"] == "replaced"}))
     return not happened.isdisjoint({"promoted", "replaced"})
 
@@ -228,7 +232,7 @@ async def trigger(connection: Connection, job: int, payload: str | None) -> RunK
 
 
 async def cancel_runs(connection: Connection, keys: Sequence[RunKey]) -> dict[RunKey, int | None]:
-    """As LiveRunStore.cancel, on a connection; the owners are notified."""
+    """As `LiveRunStore.cancel`, on a given connection; the owners are notified."""
     if not keys:
         return {}
     owners = _owners(await connection.fetch(sql.run.CANCEL.text, *zip(*keys, strict=True)))
@@ -238,7 +242,7 @@ async def cancel_runs(connection: Connection, keys: Sequence[RunKey]) -> dict[Ru
 
 
 async def cancel_open(connection: Connection, job: int) -> dict[RunKey, int | None]:
-    """As cancel_runs, for all unfinished runs of a job."""
+    """As `cancel_runs`, for all unfinished runs of a job."""
     runs = await connection.fetch(sql.run.LIST_OPEN.text, job)
     return await cancel_runs(connection, [RunKey(*run.values()) for run in runs])
 

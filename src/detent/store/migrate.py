@@ -328,7 +328,7 @@ async def _unhurried(connection: Connection) -> AsyncIterator[None]:
 
 
 async def _key(connection: Connection, purpose: str) -> int:
-    """Of an advisory lock of this schema."""
+    """The key of this schema's advisory lock for `purpose`."""
     schema, _ = await _schema(connection)
     return int.from_bytes(hashlib.sha256(f"detent {purpose} {schema}".encode()).digest()[:8], signed=True)
 

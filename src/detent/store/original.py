@@ -1,6 +1,6 @@
 """The identity of the database: whether it is the original or a copy, and the statements that accept a new identity.
 
-All verbs take a separate, new connection: those of the pools may still lead to the former server.
+All functions take a separate, new connection: those of the pools may still lead to the former server.
 """
 
 from __future__ import annotations
@@ -49,13 +49,13 @@ async def read(connection: Connection) -> DatabaseIdentity:
 
 
 async def follow(connection: Connection, timeline: int, seen: int) -> int | None:
-    """Accept a new timeline; the new incarnation, or None if another node did so first."""
+    """Accept a new timeline; returns the new incarnation, or None if another node did so first."""
     number: int | None = await connection.fetchval(sql.cluster.FOLLOW.text, timeline, seen)
     return number
 
 
 async def adopt(connection: Connection, seen: int = 0) -> int | None:
-    """Make a copy an original; its new incarnation, or None if there is nothing to adopt."""
+    """Make a copy an original; returns its new incarnation, or None if there is nothing to adopt."""
     async with connection.transaction():
         number: int | None = await connection.fetchval(sql.cluster.ADOPT.text, seen)
         if number is not None:

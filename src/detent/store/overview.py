@@ -22,10 +22,10 @@ from detent.store.jobs import number_of
 FEW_JOBS = 20_000
 FEW_TO_SORT = 5_000
 NEXT_OF_A_PARTITION = 4
-MOST_OPEN = 50_000
-MOST_DEAD = 1_000
+MAX_OPEN = 50_000
+MAX_DEAD = 1_000
 MOST_GROUPED = 300
-MOST_OF_A_JOB = 20_000
+MAX_OF_A_JOB = 20_000
 
 
 class JobCounts(NamedTuple):
@@ -113,13 +113,13 @@ class OverviewStore:
         return JobCounts(counts.get("active", 0), counts.get("paused", 0), counts.get("completed", 0), estimated)
 
     async def open(self, *, tenant: int) -> OpenCounts:
-        (row,) = await self._database.fetch(PoolName.REQUEST, sql.overview.COUNT_OPEN_BY_STATUS, tenant, MOST_OPEN)
-        return OpenCounts(row["running"], row["retrying"], row["pending"], row["looked_at"] >= MOST_OPEN)
+        (row,) = await self._database.fetch(PoolName.REQUEST, sql.overview.COUNT_OPEN_BY_STATUS, tenant, MAX_OPEN)
+        return OpenCounts(row["running"], row["retrying"], row["pending"], row["looked_at"] >= MAX_OPEN)
 
     async def dead(self, *, tenant: int) -> tuple[int, bool]:
         """The number of dead runs, and whether there are more."""
-        (row,) = await self._database.fetch(PoolName.REQUEST, sql.dead_letter.COUNT_NEWEST, tenant, MOST_DEAD)
-        return row["runs"], row["runs"] >= MOST_DEAD
+        (row,) = await self._database.fetch(PoolName.REQUEST, sql.dead_letter.COUNT_NEWEST, tenant, MAX_DEAD)
+        return row["runs"], row["runs"] >= MAX_DEAD
 
     async def dead_groups(self, limit: int, *, tenant: int) -> list[DeadGroup]:
         """The newest dead runs, grouped by error pattern."""
@@ -172,13 +172,13 @@ class OverviewStore:
     async def hours(self, job: UUID, since: datetime, *, tenant: int) -> tuple[list[Row], bool]:
         """One row per hour and status, with `at`, `status` (a number) and `runs`; and whether they are complete."""
         number = await number_of(self._database, job, tenant)
-        rows = await self._database.fetch(PoolName.REQUEST, sql.overview.COUNT_BY_HOUR, number, MOST_OF_A_JOB, since)
-        return rows, sum(row["looked_at"] for row in rows) < MOST_OF_A_JOB
+        rows = await self._database.fetch(PoolName.REQUEST, sql.overview.COUNT_BY_HOUR, number, MAX_OF_A_JOB, since)
+        return rows, sum(row["looked_at"] for row in rows) < MAX_OF_A_JOB
 
     async def timeline(
         self, jobs: Sequence[UUID], since: datetime, until: datetime, steps: int, *, tenant: int
     ) -> list[TimelineStep]:
-        arguments = (list(jobs), since, until, steps, tenant, MOST_OF_A_JOB)
+        arguments = (list(jobs), since, until, steps, tenant, MAX_OF_A_JOB)
         return [
             TimelineStep(*row.values())
             for row in await self._database.fetch(PoolName.REQUEST, sql.overview.READ_TIMELINE, *arguments)

@@ -1,8 +1,9 @@
-"""A few connections that many share.
+"""A pool: a few connections, shared by many callers.
 
-The driver's own pool fails a request as soon as the server refuses to open one more connection, although connections
-of the pool are returned every few milliseconds. Here a request waits for whichever comes first, one that is returned or
-one that is opened, and only the end of its wait fails it. While the server refuses, attempts to open are spaced.
+The driver's own pool fails a request as soon as the server refuses to open one more connection, although connections of
+the pool are returned every few milliseconds. Here a request waits for whichever comes first, one that is returned or
+one that is opened, and fails only when its wait times out. While the server refuses, there are pauses between the
+attempts to open one.
 
 Everything here runs on one event loop; `acquire` gives an idle connection away without waiting, and `release` never
 waits.
@@ -22,10 +23,10 @@ from detent.telemetry.log import logger
 
 log = logger("store")
 
-# Between two attempts to open a connection that the server refused because it has none left.
+# The pause between two attempts to open a connection while the server has none left.
 FIRST_PAUSE = 0.1
 LONGEST_PAUSE = 2.0
-# For the server to end a statement whose caller was cancelled.
+# The time that the server has to end a statement whose caller was cancelled.
 SETTLE_SECONDS = 5.0
 CLOSE_SECONDS = 2.0
 
@@ -36,7 +37,7 @@ class Idle(NamedTuple):
 
 
 class Pool:
-    """At most `size` connections, made by `connect`. All but one of those that are idle for `idle_seconds` are closed;
+    """At most `size` connections, opened by `connect`. Those that are idle for `idle_seconds` are closed, except one;
     0 keeps them all."""
 
     def __init__(self, connect: Callable[[], Awaitable[Connection]], size: int, *, idle_seconds: float = 0.0) -> None:
@@ -57,17 +58,17 @@ class Pool:
         self._closed = False
 
     async def open(self) -> None:
-        """Open the first connection, or raise why that fails."""
+        """Open the first connection; raises the error if that fails."""
         self._return(await self._new())
 
     @property
     def idle(self) -> int:
         return len(self._idle)
 
-    # --- for those who need one
+    # --- taking and returning
 
     async def acquire(self, timeout: float) -> Connection:
-        """A connection, or Unavailable after `timeout` seconds: nothing was sent then."""
+        """A connection; raises Unavailable after `timeout` seconds, when nothing has been sent yet."""
         if self._closed:
             raise Unavailable("The database is closed.")
         while self._idle:
@@ -95,12 +96,12 @@ class Pool:
         if waiter in self._waiters:
             self._waiters.remove(waiter)
         served = waiter.done() and not waiter.cancelled() and waiter.exception() is None
-        if served:  # at the same moment
+        if served:  # it got a connection in the moment it gave up
             self._return(waiter.result())
 
     def release(self, connection: Connection, *, unsettled: bool = False) -> None:
-        """Take a connection back. `unsettled`: its statement was cancelled or failed. Then the server may not have
-        ended it; and an argument that the driver cannot encode leaves the statement's own transaction open."""
+        """Take a connection back. `unsettled`: its statement was cancelled or failed. The server may then still execute
+        it; and after an argument that the driver cannot encode, the statement's transaction is still open."""
         if connection.is_closed() or (not unsettled and connection.is_in_transaction()):
             connection.terminate()
             self._drop(connection)
@@ -111,8 +112,8 @@ class Pool:
             self._return(connection)
 
     async def _settle(self, connection: Connection) -> None:
-        """An empty transaction: the driver first waits for the end of what was cancelled, and one that was left open
-        shows as an error."""
+        """Run an empty transaction: the driver first waits until the cancelled statement has ended, and a transaction
+        that was left open shows as an error."""
         try:
             async with asyncio.timeout(SETTLE_SECONDS), connection.transaction():
                 pass
@@ -142,7 +143,8 @@ class Pool:
             self._closing_idle = loop.call_later(self._idle_seconds, self._close_idle)
 
     def _close_idle(self) -> None:
-        """Those at the front were idle for longest. One stays: the server may have none left when it is needed."""
+        """Close those that were idle for too long, which are at the front. One stays open: the server may have none
+        left when it is needed."""
         self._closing_idle = None
         latest = asyncio.get_running_loop().time() - self._idle_seconds
         while len(self._idle) > 1 and self._idle[0].since <= latest:
@@ -154,7 +156,7 @@ class Pool:
     # --- opening
 
     def _open_more(self) -> None:
-        """One attempt for each that waits, as far as the size and the server's refusals allow."""
+        """Start one attempt for each waiting caller, as far as the size and the server's refusals allow."""
         possible = self._size - len(self._open) - self._opening
         if self._closed or possible <= 0 or not self._waiters:
             return
@@ -220,7 +222,7 @@ class Pool:
     # --- the end
 
     def expire(self) -> None:
-        """Use none of the present connections again."""
+        """Replace all present connections: none of them is used again."""
         self._generation += 1
         idle, self._idle = self._idle, []
         for each in idle:

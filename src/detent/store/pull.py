@@ -28,7 +28,7 @@ log = logger("store")
 
 # Under a limit, any worker may end a run at any moment, and waiting claims are not notified of it.
 SHORTEST_WAIT = 0.1
-MOST_WAITS = 10_000
+MAX_WAITS = 10_000
 STATUSES = {code: status for status, code in CODES.items()}
 
 
@@ -126,7 +126,7 @@ class PullStore:
         tenant, _, queue, *_ = arguments
         self._waits.pop((tenant, queue), None)
         if rest.busy or rest.full:
-            if len(self._waits) >= MOST_WAITS:  # clients choose the names of queues
+            if len(self._waits) >= MAX_WAITS:  # clients choose the names of queues
                 del self._waits[next(iter(self._waits))]
             self._waits[tenant, queue] = max(rest.wait or 0.0, SHORTEST_WAIT)
         return rows

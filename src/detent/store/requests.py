@@ -17,7 +17,7 @@ from detent.errors import IdempotencyKeyReused, RequestInProgress
 from detent.store import sql
 from detent.store.db import MAX_MISSING_PARTITIONS, Database, MissingHistoryPartition, PoolName
 
-KEPT = timedelta(hours=24)
+ANSWERS_KEPT_FOR = timedelta(hours=24)
 PURGE_BATCH = 1_000
 
 
@@ -60,7 +60,7 @@ class RequestStore:
             (row,) = await connection.fetch(sql.request.LOCK.text, _lock_number(tenant, key), limit)
             if not row["held"]:
                 raise RequestInProgress(key)
-            found = await connection.fetch(sql.request.READ.text, tenant, key, KEPT)
+            found = await connection.fetch(sql.request.READ.text, tenant, key, ANSWERS_KEPT_FOR)
             if found and found[0]["digest"] != digest:
                 raise IdempotencyKeyReused(key)
             if found:
@@ -72,8 +72,8 @@ class RequestStore:
             return answer, False
 
     async def purge(self, at: datetime | None = None) -> int:
-        """Remove answers that were kept long enough; how many. `at`: the time of the caller's clock."""
-        return len(await self._database.fetch(PoolName.WORK, sql.request.PURGE, KEPT, PURGE_BATCH, at))
+        """Remove answers that were kept long enough; returns how many. `at`: the time of the caller's clock."""
+        return len(await self._database.fetch(PoolName.WORK, sql.request.PURGE, ANSWERS_KEPT_FOR, PURGE_BATCH, at))
 
 
 def _lock_number(tenant: int, key: str) -> int:

@@ -58,7 +58,7 @@ class RetentionStore:
         return bool(await self._database.fetch(PoolName.WORK, sql.upkeep.TAKE_TURN, task, node, turn, every))
 
     async def keep_turn(self, task: str, node: int, turn: timedelta) -> bool:
-        """Extend the lease; whether this node still has it."""
+        """Extend the lease; returns whether this node still has it."""
         return bool(await self._database.fetch(PoolName.WORK, sql.upkeep.KEEP_TURN, task, node, turn))
 
     async def end_turn(self, task: str, node: int) -> None:
@@ -73,13 +73,13 @@ class RetentionStore:
         return [Part(*row.values()) for row in rows]
 
     async def reread(self, part: Part, days: int, at: datetime | None = None) -> Part | None:
-        """The present state of one of them; None: another node has removed it, or it is needed again."""
+        """The present state of a partition; None: another node has removed it, or it is needed again."""
         rows = await self._database.fetch(PoolName.REQUEST, sql.history.LIST_EXPIRED, days, part.part, at)
         return Part(*rows[0].values()) if rows else None
 
     async def detach(self, part: Part) -> None:
-        """Detach it; readers and writers do not wait, or 100 ms if this role does not own history. LockTimeout: try
-        again later."""
+        """Detach a partition. Readers and writers do not wait; if this role does not own history, they wait up to 100
+        ms. LockTimeout: try again later."""
         verb = "FINALIZE" if part.state == "detaching" else "CONCURRENTLY"
         async with self._alone() as connection:
             try:
@@ -109,7 +109,7 @@ class RetentionStore:
         return rows
 
     async def drop(self, part: Part) -> None:
-        """LockTimeout: a transaction still reads it although it is detached; try again later."""
+        """Drop a detached partition. LockTimeout: a transaction still reads it; try again later."""
         if part.state != "gone":
             async with self._alone() as connection:
                 if not await connection.fetchval(sql.history.DROP.text, part.name):
@@ -126,7 +126,8 @@ class RetentionStore:
         await self._database.fetch(PoolName.REQUEST, sql.history.RECORD_ARCHIVED, part.part, location, rows, sha256)
 
     async def lines(self, part: Part) -> AsyncIterator[list[str]]:
-        """The rows of a detached partition as JSON, page by page: a snapshot that is held for long slows claims."""
+        """The rows of a detached partition as JSON, page by page, because a snapshot that stays open for long slows
+        claims."""
         text = ARCHIVE[part.parent].text.format(name=_quoted(part.name))
         key = KEYS[part.parent]
         after: tuple[Any, ...] = (None,) * len(key)
@@ -162,7 +163,7 @@ class RetentionStore:
     # -- rows that deleted jobs leave behind
 
     async def purge_jobs(self, days: int) -> int:
-        """Remove jobs that were deleted so long ago that history has none of their runs; how many."""
+        """Remove jobs that were deleted so long ago that history has none of their runs; returns how many."""
         return len(await self._database.fetch(PoolName.REQUEST, sql.job.PURGE, days, PURGE_BATCH))
 
     async def purge_workers(self, days: int) -> None:
@@ -174,13 +175,13 @@ class RetentionStore:
         await self._database.fetch(PoolName.REQUEST, sql.skip.PURGE, days)
 
     async def purge_payloads(self, days: int) -> int:
-        """Remove payloads of runs that history no longer has; how many."""
+        """Remove payloads of runs that history no longer has; returns how many."""
         return len(await self._database.fetch(PoolName.REQUEST, sql.run.PURGE_PAYLOADS, days, PURGE_BATCH))
 
 
 async def _detach_by_owner(connection: Connection, name: str) -> None:
-    """Let the function of the owner detach it. It cannot do so concurrently: each try for the lock is short, because
-    settles and readers queue behind it."""
+    """Detach with a function that has the owner's rights. It cannot do so concurrently, so each try for the lock is
+    short: settles and readers queue behind it."""
     for _ in range(DETACH_TRIES - 1):
         try:
             await connection.fetch(sql.history.DETACH_BY_OWNER.text, name)

@@ -31,8 +31,8 @@ class RevisionStore:
     async def list(
         self, job: UUID, *, below: int | None = None, limit: int = 50, tenant: int = DEFAULT_TENANT
     ) -> tuple[list[RevisionRow], int | None]:
-        """The newest first, one more than the limit if there is one, so that each can be compared with the one before;
-        and the value to pass as `below` for the next page (None: the last one)."""
+        """Revisions, the newest first: one more than the limit, if it exists, so that each can be compared with its
+        predecessor; and the value to pass as `below` for the next page (None: the last one)."""
         number = await number_of(self._database, job, tenant)
         rows = await self._database.fetch(PoolName.REQUEST, sql.revision.LIST, number, below, limit + 1)
         return [_revision(row) for row in rows], rows[limit - 1]["revision"] if len(rows) > limit else None

@@ -1,4 +1,4 @@
-"""The settings of the role that a node behind a pooler needs: verified at every start, set on request."""
+"""The role settings that a node behind a pooler needs: verified at every start, set on request."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Secrets, encrypted. Opening and sealing is the caller's: nothing here can read a value."""
+"""Encrypted secrets. The caller encrypts and decrypts: nothing here can read a value."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ class SecretStore:
         self._database = database
 
     async def all(self, tenant: int, limit: int) -> list[Secret]:
-        """By name."""
+        """The first secrets of a tenant, ordered by name."""
         rows = await self._database.fetch(PoolName.REQUEST, sql.secret.LIST, tenant, limit, None)
         return [_secret(row) for row in rows]
 
@@ -84,7 +84,8 @@ class SecretStore:
             return error.versions + 1
 
     async def delete(self, tenant: int, name: str, limit: int) -> SecretUsers | None:
-        """Delete a secret that nothing refers to; otherwise what does, up to `limit` jobs. None: there is none."""
+        """Delete a secret that nothing refers to; otherwise returns what does, up to `limit` jobs. None: no such
+        secret."""
 
         async def change(connection: Connection) -> SecretUsers | None:
             if not await connection.fetch(sql.secret.LOCK.text, tenant, name):

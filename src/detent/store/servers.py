@@ -144,7 +144,7 @@ class Servers:
 
 @cache
 def servers_of(url: str) -> Servers:
-    """One per URL and process, so that the timelines outlive a connection."""
+    """The servers of this URL: one object per URL and process, so that the timelines outlive a connection."""
     return Servers(url)
 
 
@@ -224,7 +224,7 @@ def _none_of(failures: list[tuple[str, BaseException]]) -> Unavailable:
 
 
 def _is_full(error: BaseException) -> bool:
-    """By the server's error code, or by the text of PgBouncer, which has no code for it."""
+    """Whether the server has no connection left: by its error code, or by the text of PgBouncer, which has no code."""
     return isinstance(error, asyncpg.TooManyConnectionsError) or "no more connections allowed" in str(error)
 
 

@@ -45,10 +45,10 @@ class SetAsideStore:
         await self._database.fetch(PoolName.WORK, sql.set_aside.ADD, node, *columns(5, unfired))
 
     async def list(self, limit: int, *, tenant: int | None = None) -> Sequence[SetAsideJob]:
-        """At most `limit`, of a tenant or of all."""
+        """At most `limit` jobs that are set aside, of a tenant or of all."""
         rows = await self._database.fetch(PoolName.REQUEST, sql.set_aside.LIST, tenant, limit)
         return [SetAsideJob(*row.values()) for row in rows]
 
     async def purge(self) -> int:
-        """Remove entries whose tick has fired since or no longer exists; how many."""
+        """Remove entries whose tick has fired since or no longer exists; returns how many."""
         return len(await self._database.fetch(PoolName.REQUEST, sql.set_aside.PURGE, PURGE_BATCH))

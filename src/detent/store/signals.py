@@ -10,8 +10,8 @@ from detent.store import sql
 from detent.store.db import Database, PoolName
 from detent.telemetry.metrics import ClusterSignals
 
-MOST_COUNTED = 20_000
-MOST_DUE_OF_PARTITION = 80
+MAX_COUNTED = 20_000
+MAX_DUE_OF_PARTITION = 80
 
 
 class SignalStore:
@@ -19,11 +19,11 @@ class SignalStore:
         self._database = database
 
     async def read(self) -> ClusterSignals:
-        """Counted up to `MOST_COUNTED` of each kind: beyond that the exact number does not matter, and counting would
+        """Counted up to `MAX_COUNTED` of each kind: beyond that the exact number does not matter, and counting would
         slow the database down."""
         began = monotonic()
         (row,) = await self._database.fetch(
-            PoolName.REQUEST, sql.cluster.READ_SIGNALS, MOST_COUNTED, MOST_DUE_OF_PARTITION
+            PoolName.REQUEST, sql.cluster.READ_SIGNALS, MAX_COUNTED, MAX_DUE_OF_PARTITION
         )
         return ClusterSignals(
             ticks_due=row["ticks_due"],

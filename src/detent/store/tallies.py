@@ -16,12 +16,13 @@ from detent.store.db import Database, PoolName
 SETTLED_AFTER = timedelta(seconds=2)
 LONGEST_STRETCH = timedelta(seconds=60)
 LOOKED_BACK = timedelta(hours=1)
-KEPT = timedelta(days=8)
-MOST_AMENDED = 200_000
+MINUTES_KEPT_FOR = timedelta(days=8)
+MAX_AMENDED = 200_000
 
 
 class TallyMark(NamedTuple):
-    """Up to when history is folded and could be, how old the job count is, and the tenant if there is only one."""
+    """Up to when history is counted, and up to when it could be; the age of the job count; the tenant if it is the only
+    one."""
 
     folded_until: datetime
     foldable: datetime
@@ -62,7 +63,7 @@ class TallyStore:
         await self._database.fetch(PoolName.REQUEST, sql.tally.SKIP_AHEAD, mark.folded_until, until)
 
     async def amend(
-        self, since: datetime, until: datetime, mark: TallyMark, bounds: tuple[float, ...], most: int = MOST_AMENDED
+        self, since: datetime, until: datetime, mark: TallyMark, bounds: tuple[float, ...], most: int = MAX_AMENDED
     ) -> None:
         """Count whole minutes again, unless they have more than `most` runs."""
         await self._database.fetch(
@@ -70,7 +71,7 @@ class TallyStore:
         )
 
     async def purge(self) -> None:
-        await self._database.fetch(PoolName.REQUEST, sql.tally.PURGE_MINUTES, KEPT)
+        await self._database.fetch(PoolName.REQUEST, sql.tally.PURGE_MINUTES, MINUTES_KEPT_FOR)
 
     async def count_jobs(self) -> None:
         await self._database.fetch(PoolName.REQUEST, sql.tally.COUNT_JOBS)

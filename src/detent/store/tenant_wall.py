@@ -1,9 +1,9 @@
 """The second wall between tenants: row-level security.
 
-Every statement of a request names the tenant of its caller. If one forgets to, the database shows and changes no row of
-another tenant, provided that the operator has made a role for that (`grants.wall_statements`). A connection takes on
-that role, and the number of the tenant, for as long as requests of this tenant use it, so most requests pay no round
-trip for it. Behind a pooler both are sent with BEGIN.
+Every statement of a request selects by the tenant of its caller. If one does not, by mistake, the database shows and
+changes no row of another tenant, provided that the operator has created a role for that (`grants.wall_statements`). A
+connection takes on that role, and the number of the tenant, for as long as requests of this tenant use it, so most
+requests pay no round trip for it. Behind a pooler both are sent with BEGIN.
 
 The tenant is a context variable. A task that serves several tenants must not inherit it from the request that happened
 to start it: see `runtime.service.start_shared`.
@@ -33,7 +33,7 @@ _under_policies: WeakSet[Connection] = WeakSet()
 
 @contextmanager
 def walled(tenant: int | None) -> Iterator[None]:
-    """Hold the requests' statements in this block to the rows of one tenant; None: they see the rows of all."""
+    """Restrict the requests' statements in this block to the rows of one tenant; None: they see the rows of all."""
     before = _tenant.set(tenant)
     try:
         yield
@@ -47,7 +47,7 @@ def has_policies(connection: Connection) -> bool:
 
 
 class TenantWall:
-    """Of the connections of one database."""
+    """Restricts the connections of one database to a tenant, while requests of that tenant use them."""
 
     def __init__(self, *, pooled: bool) -> None:
         self._pooled = pooled
@@ -55,13 +55,13 @@ class TenantWall:
         self._always_policies = False
 
     async def find(self, connection: Connection) -> None:
-        """Learn whether there is a role for it that this connection may take on, and whether policies apply to its
-        own role."""
+        """Find the role for requests of a tenant, if this connection may use one, and whether policies apply to the
+        connection's own role."""
         (row,) = await connection.fetch(sql.database.READ_WALL.text)
         self._role, self._always_policies = row["role"], row["policies"]
 
     async def enter(self, connection: Connection) -> None:
-        """Before a statement of a request: hold the connection to the tenant of this block, if it has one."""
+        """Before a statement of a request: restrict the connection to the tenant of this block, if it has one."""
         tenant = None if self._role is None else _tenant.get()
         if self._always_policies or tenant is not None:
             _under_policies.add(connection)

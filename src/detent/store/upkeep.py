@@ -10,7 +10,7 @@ from uuid import UUID
 
 from detent.store import migrate, sql
 from detent.store.db import Database, PoolName
-from detent.store.requests import KEPT
+from detent.store.requests import ANSWERS_KEPT_FOR
 
 JOBS_CHANNEL = "detent_jobs"
 RUNS_CHANNEL = "detent_runs"
@@ -84,14 +84,14 @@ class UpkeepStore:
 
     async def due(self, at: datetime, soon: timedelta) -> PendingUpkeep:
         """`at`: the time of the caller's clock; `soon`: report pauses that end within this."""
-        (row,) = await self._database.fetch(PoolName.WORK, sql.upkeep.FIND_DUE, KEPT, at, soon)
+        (row,) = await self._database.fetch(PoolName.WORK, sql.upkeep.FIND_DUE, ANSWERS_KEPT_FOR, at, soon)
         return PendingUpkeep(*row.values())
 
     async def complete_jobs(self, limit: int = 1000) -> list[int]:
         return [row["job"] for row in await self._database.fetch(PoolName.WORK, sql.job.COMPLETE, limit)]
 
     async def end_deleted(self, limit: int = 1000) -> int:
-        """Cancel waiting runs of deleted jobs; how many. They were running when their job was deleted."""
+        """Cancel waiting runs of deleted jobs; returns how many. They were running when their job was deleted."""
         jobs = [row["job"] for row in await self._database.fetch(PoolName.WORK, sql.job.LIST_DELETED_WITH_RUNS, limit)]
         return len(await self._database.fetch(PoolName.WORK, sql.run.END_OF_DELETED_JOBS, jobs)) if jobs else 0
 

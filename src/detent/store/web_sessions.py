@@ -78,7 +78,7 @@ class WebSessionStore:
         await self._database.transaction(PoolName.REQUEST, work)
 
     async def purge(self, at: datetime | None = None) -> int:
-        """Remove sessions that have ended; how many. `at`: the time of the caller's clock."""
+        """Remove sessions that have ended; returns how many. `at`: the time of the caller's clock."""
         return len(await self._database.fetch(PoolName.WORK, sql.session.PURGE, PURGE_BATCH, at))
 
 

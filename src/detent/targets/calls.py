@@ -135,7 +135,7 @@ class HandlerCall:
     # --- the node's side ---
 
     async def wait(self, lane: Lane) -> Outcome | NotBegun:
-        """Until the call ends, times out, or is withdrawn because it could not begin."""
+        """Wait until the call ends, times out, or is withdrawn because it could not begin."""
         self._lane = lane
         self._check_in(min(self._timeout, self._begin_by - monotonic()))
         try:

@@ -65,15 +65,15 @@ class Child:
         self._loop.add_reader(self._control.fileno(), self._on_message)
 
     async def started(self) -> None:
-        """Until the command is executed. Raises RefusedError."""
+        """Wait until the command is executed. Raises RefusedError."""
         await self._started.wait()
         if self._refusal is not None:
             step, number = self._refusal
             raise RefusedError(step, OSError(number, os.strerror(number)))
 
     async def wait(self, linger: float) -> None:
-        """Until the command has ended, and then a moment for the last output of what it left running. `code` is its
-        exit code: negative a signal, None its supervisor was killed."""
+        """Wait until the command has ended, and then up to `linger` seconds for the last output of processes that it
+        left running. `code` is then its exit code; negative: a signal; None: its supervisor was killed."""
         await self._exited.wait()
         await _within(linger, self._silent)
 

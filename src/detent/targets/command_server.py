@@ -50,7 +50,7 @@ _PR_SET_DUMPABLE, _PR_SET_CHILD_SUBREAPER, _PR_SET_NO_NEW_PRIVS = 4, 36, 38
 _SEES_PROCESSES = os.path.exists("/proc/self/stat")  # noqa: PTH110 (pathlib would double the server's start)
 
 Process = tuple[int, int]
-"""A process and when it started: the number alone may be given to another process later."""
+"""A process and when it started: the number by itself may be given to another process later."""
 
 
 def main() -> None:
@@ -76,7 +76,7 @@ def _prctl(option: int, value: int) -> None:
 
 
 def serve(requests: socket.socket) -> None:
-    """Until the node has closed its end and no supervisor is left."""
+    """Serve until the node has closed its end and no supervisor is left."""
     _prctl(_PR_SET_CHILD_SUBREAPER, 1)
     child_exits = ChildExitPipe()
     supervisors: set[int] = set()
@@ -137,7 +137,7 @@ class Supervisor:
         self._child_exits = ChildExitPipe()
 
     def run(self, description: int, source: int, output: int) -> bool:
-        """Start the command and watch over it; whether nothing is left of it."""
+        """Start the command and watch over it; returns whether all of its processes have ended."""
         leader = self._start(description, source, output)
         if not leader:
             return True
@@ -249,7 +249,7 @@ class ChildExitPipe:
 
 
 def _wait(descriptors: list[int], seconds: float | None = None) -> set[int]:
-    """Those that are readable, or closed at their other end."""
+    """Wait for descriptors that are readable or closed at their other end, and return them."""
     poll = select.poll()
     for descriptor in descriptors:
         poll.register(descriptor, select.POLLIN)
@@ -275,8 +275,8 @@ def _send(control: int, kind: int, number: int) -> None:
 
 
 def signal_descendants(number: signal.Signals, *, spare: Collection[int] = (), leader: int = 0) -> int:
-    """Signal every descendant but the children to spare and theirs; how many. Where processes cannot be listed, the
-    group of `leader`."""
+    """Signal every descendant but the children to spare and theirs; returns how many. Where processes cannot be listed,
+    the group of `leader`."""
     if not _SEES_PROCESSES:
         with suppress(ProcessLookupError, PermissionError):
             os.killpg(leader, number)

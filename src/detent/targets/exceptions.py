@@ -22,7 +22,7 @@ LONGEST_ERROR = 8000
 LONGEST_WAIT = 31_536_000.0
 LONGEST_VALUE = 200
 # How many exceptions of a group are described.
-MOST_MEMBERS = 10
+MAX_MEMBERS = 10
 
 
 def failure_of(error: BaseException) -> Failed:
@@ -51,7 +51,7 @@ def kinds_of(error: BaseException) -> tuple[str, ...]:
 
 
 def describe(error: BaseException) -> str:
-    """Its name and its text, in a form that can be stored."""
+    """The name and the text of the exception, in a form that can be stored."""
     text = _text(error)
     return _plain(f"{_name(error)}: {text}" if text else _name(error))
 
@@ -64,7 +64,7 @@ def _text(error: BaseException) -> str:
     if not issubclass(type(error), BaseExceptionGroup):
         return said
     try:
-        members = [describe(member) for _, member in zip(range(MOST_MEMBERS), _members(error), strict=False)]
+        members = [describe(member) for _, member in zip(range(MAX_MEMBERS), _members(error), strict=False)]
     except BaseException:
         return said
     return _plain(f"{said}: {'; '.join(members)}")

@@ -41,7 +41,8 @@ class TenantGate:
         return tenant in self._short
 
     async def enter(self, tenant: int, within: float | None) -> bool:
-        """False: its turn did not come `within` so many seconds, if given. A call that enters has to `leave`."""
+        """Wait for the call's turn; False if it did not come `within` this many seconds. A call that enters must
+        `leave`."""
         if self._shares.alone:
             self._inside[tenant] += 1
             return True
@@ -92,7 +93,7 @@ class TenantGate:
         return False
 
     def _let_in(self) -> None:
-        """Those whose turn it is, in the order in which they came."""
+        """Admit the calls whose turn it is, in the order in which they came."""
         shares = self._shares
         for place in list(self._waiting):
             if not place[1].done() and (shares.alone or shares.startable(place[0])):

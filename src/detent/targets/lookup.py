@@ -24,7 +24,7 @@ LookUp = Callable[[str, int, socket.AddressFamily], list[ResolveResult]]
 
 
 def look_up(host: str, port: int, family: socket.AddressFamily) -> list[ResolveResult]:
-    """As the system does it; blocks."""
+    """Resolve the name with the system's resolver; blocks."""
     found = socket.getaddrinfo(host, port, family, socket.SOCK_STREAM, flags=socket.AI_ADDRCONFIG)
     return [
         ResolveResult(

@@ -43,7 +43,7 @@ class Message(NamedTuple):
 
 
 def check_address(setting: str, url: str) -> None:
-    """Refuse a URL that no policy allows."""
+    """Refuse a URL that is invalid under every policy."""
     try:
         parse_url(url)
     except TargetError as error:
@@ -51,14 +51,15 @@ def check_address(setting: str, url: str) -> None:
 
 
 class Messenger:
-    """Sends messages to the operator's own addresses, and to those of jobs under the rules of their tenant."""
+    """Sends messages to addresses set by the operator, and to addresses set in jobs, which must obey the rules of the
+    job's tenant."""
 
     def __init__(self, policies: TargetPolicies, *, resolver: AbstractResolver | None = None) -> None:
         self._policies = policies
         self._sessions = GuardedSessions(connections=CONNECTIONS, resolver=resolver)
 
     async def send(self, message: Message, url: str, *, tenant: int | None = None) -> Delivery:
-        """`tenant`: the one whose job named the URL; None: the operator of this node did."""
+        """`tenant`: the tenant whose job contains the URL; None if it comes from the node's settings."""
         try:
             parsed = parse_url(url)
         except TargetError as error:

@@ -24,7 +24,7 @@ from detent.telemetry.log import logger
 log = logger("process")
 
 IDLE_SECONDS = 60.0
-MOST_RUNS = 1_000
+MAX_RUNS = 1_000
 FIRST_PAUSE = 0.5
 LONGEST_PAUSE = 30.0
 
@@ -40,7 +40,7 @@ class HandlerProcesses:
         *,
         begin_within: float = BEGIN_WITHIN,
         idle_seconds: float = IDLE_SECONDS,
-        most_runs: int = MOST_RUNS,
+        max_runs: int = MAX_RUNS,
         tenant_headroom: float = 0.0,
     ) -> None:
         """`hold` returns the claim under which the node holds the run of a call. `tenant_headroom`: as in the worker,
@@ -49,7 +49,7 @@ class HandlerProcesses:
         self._hold = hold
         self._begin_within = begin_within
         self._idle_seconds = idle_seconds
-        self._most_runs = most_runs
+        self._max_runs = max_runs
         self._free = asyncio.Semaphore(limit)
         self._idle: list[HandlerProcess] = []
         self._all: set[HandlerProcess] = set()
@@ -122,7 +122,7 @@ class HandlerProcesses:
     async def _return(self, process: HandlerProcess) -> None:
         if not process.alive:
             await self._end(process)
-        elif process.runs >= self._most_runs:
+        elif process.runs >= self._max_runs:
             self._begin(self._retire(process))
         else:
             process.idle_since = monotonic()
@@ -182,7 +182,7 @@ class HandlerProcesses:
 
 
 def handler_processes(settings: Settings, url: str, hold: Hold) -> HandlerProcesses | None:
-    """None: there is no app to import."""
+    """The lane of handler processes; None if there is no app to import."""
     if settings.app is None:
         return None
     effects = Effects(url, settings.database_schema, settings.lease_ttl_seconds, settings.pooled)

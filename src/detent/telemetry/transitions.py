@@ -18,7 +18,7 @@ from detent.telemetry.log import logger
 
 log = logger("run")
 
-MOST_LINES = 20
+MAX_LINES = 20
 
 
 def facts_of(claim: Claim, node: int | None) -> dict[str, Any]:
@@ -47,9 +47,9 @@ def log_requested(event: str, runs: Iterable[UUID], by: str) -> None:
 
 
 def log_some(level: str, event: str, items: Sequence[Mapping[str, object]], to: Any = log) -> None:
-    """Log unusual transitions: the first MOST_LINES of them, and the number of the others."""
+    """Log unusual transitions: the first MAX_LINES of them, and the number of the others."""
     write = getattr(to, level)
-    for item in items[:MOST_LINES]:
+    for item in items[:MAX_LINES]:
         write(event, **item)
-    if len(items) > MOST_LINES:
-        write(f"{event}: and others", others=len(items) - MOST_LINES)
+    if len(items) > MAX_LINES:
+        write(f"{event}: and others", others=len(items) - MAX_LINES)

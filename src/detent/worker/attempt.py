@@ -145,8 +145,8 @@ class Attempts:
 
     @staticmethod
     def _is_noted(claim: Claim, spec: JobSpec) -> bool:
-        """Where a crash from here on must count as a lost attempt, the start is recorded: the run survived a crash
-        already, or it may be called only once. So is a start that has a deadline."""
+        """Whether to record the start: a crash from here on must count as a lost attempt, because the run may be called
+        only once or has survived a crash already; or its start has a deadline."""
         return claim.once or claim.crashes > 0 or spec.expect_start_within is not None
 
     async def _start_all(self, some: Sequence[HeldRun]) -> Sequence[str]:
@@ -155,7 +155,8 @@ class Attempts:
         return [verdicts.get((claim.job, claim.lane), "lost") for claim in claims]
 
     async def _not_begun(self, held: HeldRun) -> None:
-        """Its target was surely not called. If it is cancelled while it is given back, its next worker sees that."""
+        """Return a run whose target was certainly not called. If it is cancelled meanwhile, its next worker sees
+        that."""
         held.called = False
         if held.stop:
             self._settle(held, Cancelled("cancelled before it started"))

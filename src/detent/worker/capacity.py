@@ -1,9 +1,9 @@
-"""For how many more runs a worker has capacity.
+"""How many more runs a worker can take.
 
-Up to `concurrency` run at once. Besides, some wait in memory, so that a free slot need not ask the database: as many as
-can run at once. Where no other worker could take them meanwhile, and runs are over quickly, as many as were over in the
-last moment: a hundred slots then get through a hundred thousand ticks as fast as thousands of slots. A run that is over
-but not yet written takes no capacity, unless the writing falls far behind.
+Up to `concurrency` runs execute at once. The same number may wait in memory, so that a free slot need not ask the
+database. If no other worker could take them and runs end quickly, more may wait: as many as ended in the last moment.
+A hundred slots then execute a hundred thousand ticks as fast as thousands of slots would. A run that has ended but is
+not written yet takes no capacity, unless the writing falls far behind.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from __future__ import annotations
 from detent.runtime.clock import monotonic
 
 MOMENT = 0.07
-MOST_UNWRITTEN = 10_000
+MAX_UNWRITTEN = 10_000
 
 
 class WorkerCapacity:
@@ -42,7 +42,7 @@ class WorkerCapacity:
     @property
     def accepts(self) -> bool:
         """Whether a run that has a slot may be taken in, however many others wait."""
-        return self._unwritten <= MOST_UNWRITTEN and self.starts
+        return self._unwritten <= MAX_UNWRITTEN and self.starts
 
     def free(self, held: int) -> int:
         """The unwritten runs among this many held ones."""

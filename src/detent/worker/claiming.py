@@ -133,7 +133,7 @@ class Claiming:
         return self._turn == 0
 
     def _weights(self, ready: Iterable[ReadyQueue], queues: Collection[int]) -> dict[int, int]:
-        """Of the tenants that have runs ready in these queues."""
+        """The weights of the tenants that have runs ready in these queues."""
         rows = (self.serving[each.queue] for each in ready if each.queue in queues)
         return {row.tenant: row.weight for row in rows}
 
@@ -224,7 +224,7 @@ class Claiming:
     async def _claim_of_tenant(
         self, groups: Sequence[Sequence[int]], share: int, waiting: list[float], *, held: bool
     ) -> list[Claim]:
-        """Up to `share`. Adds to `waiting` after how many seconds to claim again, where there is a reason to."""
+        """Claim up to `share` runs. If there may be more, adds to `waiting` the seconds after which to claim again."""
         claims: list[Claim] = []
         for queues in groups:
             if share <= len(claims):
@@ -253,7 +253,7 @@ class Claiming:
             return LimitedClaim([], busy=True)
 
     def _counted(self, claims: Iterable[Claim]) -> Counter[int]:
-        """By tenant."""
+        """The number of claims of each tenant."""
         return Counter(self.serving[claim.queue].tenant for claim in claims)
 
 

@@ -16,7 +16,7 @@ from detent.runtime.clock import monotonic
 Item = TypeVar("Item")
 
 # How many ended runs may remain in line. Checking them one by one as others came took a twelfth of the cost of a run.
-MOST_OVER = 5_000
+MAX_OVER = 5_000
 
 
 class Deadlines(Generic[Item]):
@@ -37,7 +37,7 @@ class Deadlines(Generic[Item]):
         except KeyError:
             self._lines[seconds] = deque(((at, item),))
         self._added += 1
-        if self._added >= MOST_OVER:
+        if self._added >= MAX_OVER:
             self._remove_over()
         if self._timer is None or at < self._timer_at:
             self._set_timer(at)

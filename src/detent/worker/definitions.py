@@ -1,8 +1,7 @@
-"""Definitions of jobs, as the held runs were fired with: from memory, read ahead of time, or read once the runs are
-here.
+"""The definitions that the claimed runs were fired with: from memory, read ahead of time, or read after the claim.
 
 They are cached by (job, revision), which never changes. Those of ticks that are due within seconds are read ahead:
-when a herd is due, no run waits for its definition, and the server is busy with the fire."""
+when many ticks are due at once, the server is busy with the fire, and no run then has to wait for its definition."""
 
 from __future__ import annotations
 
@@ -26,10 +25,10 @@ from detent.worker.held import HeldRun
 log = logger("worker")
 
 # Enough for half a million that are alike, or a hundred thousand that are not.
-MOST_BYTES = 200_000_000
+MAX_BYTES = 200_000_000
 AT_ONCE = 1000
 AHEAD_AT_ONCE = 1_000
-MOST_AHEAD = 500_000
+MAX_AHEAD = 500_000
 Key = tuple[int, int]
 
 
@@ -76,7 +75,7 @@ class Definitions:
             if key not in self._known:
                 self.bytes += definition.size
                 self._known[key] = definition
-        while self.bytes > MOST_BYTES and self._known:
+        while self.bytes > MAX_BYTES and self._known:
             _, dropped = self._known.popitem(last=False)
             self.bytes -= dropped.size
 
@@ -98,7 +97,7 @@ class DefinitionLoader:
         self._failed = failed
         self._tasks: set[asyncio.Task[None]] = set()
         self._ahead: asyncio.Task[None] | None = None
-        self._wanted_soon: deque[Key] = deque(maxlen=MOST_AHEAD)
+        self._wanted_soon: deque[Key] = deque(maxlen=MAX_AHEAD)
 
     def knows(self, held: HeldRun) -> bool:
         held.definition = self._definitions.get(held.claim)

@@ -1,7 +1,8 @@
-"""Runs that wait for the one before them (QUEUE, REPLACE) move up before a claim.
+"""Promotes runs that wait for the previous run of their job (QUEUE, REPLACE), before a claim.
 
-At once where this node has ended the one before. Every `CHECK_EVERY` seconds all of them are checked, because a run can
-also be ended by a rescue, by a cancellation, or by a node that was lost before it could report it.
+If this node ended the previous run, it promotes the next one at once. Every `CHECK_EVERY` seconds all waiting runs are
+checked, because a run can also be ended by a rescue, by a cancellation, or by a node that was lost before it could
+report it.
 """
 
 from __future__ import annotations

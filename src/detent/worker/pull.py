@@ -217,8 +217,8 @@ def _decided(held: LeasedRun, failed: Failed) -> Report:
 async def _by_tenant(
     items: Sequence[tuple[int, Item]], write: Callable[[int, Sequence[Item]], Awaitable[Sequence[Answer]]]
 ) -> Sequence[Answer]:
-    """One statement for each tenant, which cannot touch the rows of others; answers in the order of the items. A
-    batch belongs to no request, so the wall is put up for each tenant."""
+    """Write with one statement for each tenant, restricted to the rows of that tenant: a batch belongs to no single
+    request. Answers in the order of the items."""
     answers: dict[int, Answer] = {}
     for tenant in dict.fromkeys(owner for owner, _ in items):
         positions = [position for position, (owner, _) in enumerate(items) if owner == tenant]

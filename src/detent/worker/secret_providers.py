@@ -68,7 +68,8 @@ class SecretProviders:
 
 
 def _read_file(path: Path) -> str:
-    """Its text without the line end that editors add. One byte more than may be used shows that it is too long."""
+    """The text of the file without the line end that editors add. Reads one byte more than the limit, so that a longer
+    text is noticed."""
     with path.open("rb") as file:
         text = file.read(LONGEST_VALUE + 1).decode()
     return text.removesuffix("\n").removesuffix("\r")

@@ -39,7 +39,7 @@ VALID_SECONDS = 2.0
 # A call waits this long for a reading at most, while the last values may still be used.
 PATIENCE_SECONDS = 0.5
 LAST_KNOWN_SECONDS = 60.0
-MOST_SECRETS = 1_000
+MAX_SECRETS = 1_000
 
 Key = tuple[int, str]
 
@@ -53,8 +53,8 @@ class SecretReader(Protocol):
 
 
 class PooledSecrets:
-    """Reads for requests, with their connections. One statement is for the requests of several tenants, each of which
-    it names, so it is held to none."""
+    """Reads for requests, with their connections. One statement serves the requests of several tenants, and names
+    each of them, so it is not restricted to one."""
 
     def __init__(self, store: SecretStore, pool: PoolName) -> None:
         self._store = store
@@ -205,7 +205,7 @@ class SecretValues:
             return
         self._open[key] = task.result()
         self._open.move_to_end(key)
-        while len(self._open) > MOST_SECRETS:
+        while len(self._open) > MAX_SECRETS:
             self._open.popitem(last=False)
         if self._sweep is None:
             self._sweep = asyncio.get_running_loop().call_later(LAST_KNOWN_SECONDS, self._forget)

@@ -73,12 +73,12 @@ class Slots:
 
     @property
     def quiet(self) -> bool:
-        """Nothing runs here, and nothing that was interrupted may still run."""
+        """Whether nothing runs here, not even an interrupted call that has not ended."""
         return self.running == 0 and not self._attempts.left_behind
 
     @property
     def settled_down(self) -> bool:
-        """Nothing runs here; or something that was interrupted always may, and waiting is of no use."""
+        """Whether waiting for `quiet` can stop: nothing runs here, or an interrupted call may never end."""
         return self.running == 0 or self._attempts.left_behind
 
     @property
@@ -130,7 +130,8 @@ class Slots:
             asyncio.create_task(self._slot()).add_done_callback(self._slot_ended)
 
     def _fill_soon(self) -> None:
-        """When this slot lets others have a turn: if its runs end at once, it needs no help until then."""
+        """Start further slots only when this one yields to the event loop: if its runs end at once, it needs none
+        before."""
         self._filling = True
         asyncio.get_running_loop().call_soon(self._next_pass)
 
@@ -197,7 +198,7 @@ class Slots:
         self._attempts.ended(held)
 
     def begin_alone(self, held: HeldRun) -> None:
-        """In a task of its own, since slots start nothing while a suspect is tried (suspects.py)."""
+        """Start a run in a separate task, because slots start nothing while a suspect is tried (suspects.py)."""
         self._executing.add(held)
         held.task = asyncio.create_task(self._run_alone(held))
         if not self.shares.alone:

@@ -15,7 +15,7 @@ alone. So a run is never dead because another one crashed, and every suspect get
 with every loss, so a run that ends its node is alone when it does so after a few losses, however long it takes and
 whatever else runs. Most runs that end their node do so at once, and are dead at the fourth loss.
 
-The others are held for a short time only: after `MOST_HELD` seconds of trials they run for as long as they were held,
+The others are held for a short time only: after `MAX_HELD` seconds of trials they run for as long as they were held,
 and runs that wait in memory for longer than `SHORT` are given back, so that other nodes can run them.
 """
 
@@ -44,10 +44,10 @@ log = logger("worker")
 SUSPECT_FROM = 2
 PATIENCE = 10.0
 WINDOW = 5.0
-MOST_HELD = 10.0
+MAX_HELD = 10.0
 SHORT = 5.0
 CHECK_EVERY = 0.02
-MOST_DOUBLINGS = 20
+MAX_DOUBLINGS = 20
 
 
 def is_suspect(claim: Claim) -> bool:
@@ -55,7 +55,7 @@ def is_suspect(claim: Claim) -> bool:
 
 
 def doubled(seconds: float, claim: Claim) -> float:
-    return float(seconds * 2.0 ** min(max(claim.crashes - SUSPECT_FROM, 0), MOST_DOUBLINGS))
+    return float(seconds * 2.0 ** min(max(claim.crashes - SUSPECT_FROM, 0), MAX_DOUBLINGS))
 
 
 class Trials:
@@ -123,7 +123,7 @@ class Trials:
                 if self._line:
                     self._hold()
                     await self._try(self._line[0])
-                if monotonic() - self._since >= MOST_HELD:
+                if monotonic() - self._since >= MAX_HELD:
                     self._release()
         finally:
             self._release()
@@ -170,7 +170,7 @@ class Trials:
             self._capacity.on_trial, self._since, self._gave_back = True, monotonic(), False
 
     def _release(self) -> None:
-        """The others start again; the next trial waits for as long as they were held."""
+        """Let the other runs start again; the next trial waits for as long as they had to wait."""
         if self._capacity.on_trial:
             now = monotonic()
             self._capacity.on_trial, self._rest_until = False, now + (now - self._since)

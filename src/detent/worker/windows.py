@@ -18,7 +18,7 @@ from detent.errors import UsageError
 MILLISECOND = timedelta(milliseconds=1)
 FAR = timedelta(days=366 * 100)
 EARLIEST = datetime.min.replace(tzinfo=UTC)
-KEPT = 10_000
+MAX_KNOWN = 10_000
 
 
 def previous_tick(schedule: Schedule, tick: datetime) -> datetime | None:
@@ -60,6 +60,6 @@ class Windows:
         except UsageError:  # its zone is gone from the zone data, for instance
             schedule = None
         self._known[key] = schedule
-        if len(self._known) > KEPT:
+        if len(self._known) > MAX_KNOWN:
             self._known.popitem(last=False)
         return schedule

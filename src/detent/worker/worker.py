@@ -124,15 +124,15 @@ class Worker:
         return self.capacity.free(len(self._held))
 
     def open_capacity(self, queue: int) -> int:
-        """For ticks of this queue that are handed off. 0 while the last claim left runs behind, which they would
-        overtake."""
+        """Capacity for ticks of this queue that are handed off. 0 while the last claim left runs behind, which they
+        would overtake."""
         if self.slots.shares.alone:
             return 0 if self._backlog else self.free_capacity
         tenant = self._book.tenant_of(queue)
         return 0 if self._left_behind(tenant) else max(self.free_capacity, self._open_to(tenant))
 
     def with_free_slot(self, tenants: Iterable[int]) -> set[int]:
-        """Those of these tenants for which a slot is kept free, and of which no runs wait in their queues for it."""
+        """Those of these tenants that have a free slot and no runs waiting for it in their queues."""
         if not self.slots.shares.any_free:
             return set()
         return {tenant for tenant in tenants if not self._left_behind(tenant) and self._open_to(tenant) > 0}

@@ -1,4 +1,4 @@
-"""From a record to what is wrong with it. Pure functions; nothing here knows how the record came about.
+"""Checks a record and returns its violations. Pure functions: nothing here depends on how the record was made.
 
 Every rule is a function `Record -> violations`, named as in the list of invariants:
 
@@ -7,9 +7,9 @@ Every rule is a function `Record -> violations`, named as in the list of invaria
     I3  nothing is left open                      I9  terms of a partition rise, one holder each
     I4  one key for each run, one run for a key   I10 nothing happens before its time
     I5  every run was called; one effect per key  I11 nothing starts later than promised
-    I6  tokens of a run rise with every grant     log: nothing was said that nobody foresaw
+    I6  tokens of a run rise with every grant     log: it has no unexpected line
 
-The expected ticks are counted here, from the clock alone: every full second between registration and pause.
+The expected ticks are counted here, only from the clock: every full second between registration and pause.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ DATABASE_AWAY = ("restart-database", "kill-backend", "promote")
 TELLING_SECONDS = 0.5
 
 # A quarter of 256, and three standard deviations either way.
-FEWEST_MOVED, MOST_MOVED = 43, 85
+FEWEST_MOVED, MAX_MOVED = 43, 85
 
 RunKey = tuple[int, float, int]
 Rule = Callable[[Record], list[str]]
@@ -108,7 +108,7 @@ def measure(record: Record) -> Figures:
 
 
 def untested(record: Record, figures: Figures, promise: Promise) -> list[str]:
-    """A run in which nothing was put to the test is no evidence."""
+    """A run in which nothing was tested proves nothing."""
     found = [
         f"{count} {what} where at least {least} were to be seen"
         for what, count, least in (
@@ -306,7 +306,7 @@ def _judge_calls(run: Run, made: Sequence[Call]) -> list[str]:
 
 
 def _judge_attempts(run: Run, tried: Sequence[Attempt]) -> list[str]:
-    """A lost attempt ends when the run is taken from its node; nobody else may have begun before."""
+    """A lost attempt ends when the run is taken from its node; no other node may have begun before."""
     found = [
         f"I6 {run.run_id}: token {later.token} began before token {earlier.token} was over"
         for earlier, later in pairwise(tried)
@@ -360,7 +360,7 @@ def written_by_the_dead(record: Record) -> list[str]:
 
 
 def taken_over(record: Record) -> list[int]:
-    """Evicted nodes of whose partitions somebody else took at least one afterwards."""
+    """Evicted nodes of whose partitions another node took at least one afterwards."""
     evictions = logs.evictions(logs.events(record.logs))
     evicted = {eviction.node: _by_our_clock(eviction.at, record) for eviction in evictions}
     found: set[int] = set()
@@ -387,14 +387,14 @@ def unprovoked_evictions(record: Record) -> list[str]:
 
 
 def moves(record: Record) -> list[str]:
-    """Whoever joins gets about their share of the partitions, by one election each, and nobody else gets anything."""
+    """A node that joins gets about its share of the partitions, by one election each, and no other node gets any."""
     found: list[str] = []
     names = logs.identities(logs.events(record.logs))
     (join,) = (done for done in record.done if done.fault.action == "join")
     (leave,) = (done for done in record.done if done.fault.action == "leave")
     taken = [e for e in record.tables.elections if join.begun < e.at < leave.begun]
     newcomers = [e for e in taken if names.get(e.node, "?").partition(".")[0] == join.fault.target]
-    if not FEWEST_MOVED <= len(newcomers) <= MOST_MOVED:
+    if not FEWEST_MOVED <= len(newcomers) <= MAX_MOVED:
         found.append(f"{join.fault.target} got {len(newcomers)} of 256 partitions where a quarter was to be expected")
     if len(taken) != len(newcomers):
         found.append(f"{len(taken) - len(newcomers)} partitions changed hands that {join.fault.target} did not get")
@@ -420,7 +420,7 @@ def said(record: Record) -> list[str]:
     servers = {name: text for name, text in record.logs.items() if "." not in name}
     found = [f"log {line}" for line in logs.faults(nodes)]
     found += [f"log {line}" for name, text in servers.items() for line in logs.server_faults(name, text)]
-    return found + [f"{name} ended although nobody ended it" for name in record.gone]
+    return found + [f"{name} ended although the test did not end it" for name in record.gone]
 
 
 def audited(record: Record) -> list[str]:

@@ -1,6 +1,6 @@
 """Clocks that are wrong: of a node, or of the database's server. Set by libfaketime, which Debian brings.
 
-The monotonic clock is left alone, as it is when somebody sets a machine's time.
+The monotonic clock is not changed, as when an operator sets a machine's time.
 """
 
 from __future__ import annotations
@@ -73,7 +73,7 @@ async def with_clock_to_set(stage: Stage) -> None:
 
 
 class ClockStep:
-    """The fault `step-clock`: forward at once; after a while somebody looks at the cluster and lets it go on."""
+    """The fault `step-clock`: a step forward; after a while an operator resumes the ticks."""
 
     def __init__(self, stage: Stage, setting: Path) -> None:
         self._stage = stage

@@ -26,7 +26,7 @@ PARTITIONS = 256
 DRAIN_SECONDS = 40.0
 # Overlapping runs are allowed, so that the runs a dead node holds do not turn later ticks into skipped ones.
 POLICY = {"concurrent_policy": "ALLOW", "max_concurrent": 50, "max_retries": 5, "retry_base_seconds": 0.1}
-# Every third job takes a while, so that there are runs in flight whenever somebody dies.
+# Every third job takes a while, so that there are runs in flight whenever a process dies.
 MODES = ("ok", "ok", "slow/0.4")
 
 
@@ -172,7 +172,7 @@ async def _audit(stage: Stage) -> Audit:
 
 
 async def _former_tables(stage: Stage) -> Tables | None:
-    """What a crashed primary had, once nobody can talk to it any more."""
+    """What a crashed primary had, once no client can reach it any more."""
     if stage.former is None:
         return None
     await stage.former.start()

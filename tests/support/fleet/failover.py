@@ -78,7 +78,7 @@ def asynchronous_promotion(chance: Chance, _seconds: float, _ttl: float) -> list
 
 
 def nothing_given_twice(record: Record) -> list[str]:
-    """Neither a term nor a token of the former primary was given to somebody else by the new one."""
+    """Neither a term nor a token of the former primary was granted again by the new one."""
     assert record.former is not None
     found: list[str] = []
     holders = {(e.partition, e.term): e.node for e in record.former.elections}

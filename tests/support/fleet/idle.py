@@ -77,7 +77,7 @@ STEPS = tuple(Fault(0, "small-step", seconds=abs(min(0.0, float(step))), detail=
 
 
 def one_at_a_time(faults: Sequence[Fault], *, shuffled: bool = True) -> Callable[[Chance, float, float], list[Fault]]:
-    """Those for which there is time, each at a moment of its second by chance, and silence after each."""
+    """Those for which there is time, each at a random moment of its second, and silence after each."""
 
     def draw(chance: Chance, seconds: float, _ttl: float) -> list[Fault]:
         order = chance.sample(faults, len(faults)) if shuffled else faults

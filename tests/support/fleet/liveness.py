@@ -59,7 +59,7 @@ class Liveness(NamedTuple):
         return self._overdue(record, "L3 {0} was not called after {1} for {2:.1f} s more than its interval", waits)
 
     def _overdue(self, record: Record, sentence: str, waits: Iterable[tuple[Job, int, Span]]) -> list[str]:
-        """Of each job the worst, and how many there are."""
+        """The worst wait of each job, and how many there are."""
         disturbed = disturbances(record, self.recovery)
         worst: dict[str, list[tuple[float, int]]] = defaultdict(list)
         for job, tick, wait in waits:
@@ -108,7 +108,7 @@ def ended_at(record: Record) -> dict[tuple[str, int], float]:
 
 
 def _call_times(record: Record, job: Job) -> list[float]:
-    """Repeated calls of a run do not count: they are no sign that ticks go on."""
+    """Repeated calls of a run do not count: they do not show that ticks still fire."""
     first: dict[str, float] = {}
     for call in record.calls:
         if call.job == job.name:

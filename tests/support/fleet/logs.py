@@ -1,4 +1,4 @@
-"""What the processes said: events by name, and what they should not have said."""
+"""The logs of the processes: events by name, and lines that they must not contain."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ from collections.abc import Iterable, Iterator, Mapping
 from datetime import datetime
 from typing import Any, NamedTuple
 
-# Lines that are not events: what a process tells whoever started it.
+# Lines that are not events: what a process prints for the user who started it.
 PLAIN = re.compile(
     r"listening on http://\S+|(?:scheduler|worker|api)(?: and (?:scheduler|worker|api))* ready"
     r"|error: The (?:database|server).*|\s*"
 )
 # Warnings are fine when something was broken. A hundred of one kind in ten seconds is a loop that does not wait.
 FLOOD, FLOOD_SECONDS = 100, 10.0
-# Errors that are meant for people: somebody has to look, and is told why.
+# Errors that are expected: an operator has to act, and the line says why.
 ALERTS = ("all ticks are held",)
 SERVER_FAULTS = re.compile(r"deadlock detected|PANIC:|TRAP:|could not serialize", re.IGNORECASE)
 
@@ -63,7 +63,7 @@ def identities(said: Iterable[Event]) -> dict[int, str]:
 
 
 def faults(logs: Mapping[str, str]) -> list[str]:
-    """What no fault of ours excuses: errors nobody foresaw, words out of place, and loops that do not wait."""
+    """What no injected fault excuses: unexpected errors, lines that are not events, and loops that do not wait."""
     said = list(events(logs))
     found = [
         f"{event.process}: {_short(event.name)}: {_short(str(event.fields.get('error', '')))}"

@@ -1,4 +1,4 @@
-"""The processes of a cluster, each in a place with a name (`s1`, `w2`): whoever dies there is replaced there."""
+"""The processes of a cluster, each in a place with a name (`s1`, `w2`): a process that dies is replaced there."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class Member:
         return self.processes[-1]
 
     async def start(self, **variables: str) -> Node:
-        """A new process in this place; `variables` are its alone, as in DETENT_FAILPOINTS."""
+        """A new process in this place; `variables` are set only for it, such as DETENT_FAILPOINTS."""
         return await self._launch(lambda node: node.is_ready, variables)
 
     async def start_to_stop(self, failpoint: str) -> Node:
@@ -117,7 +117,7 @@ class Fleet:
 
     @property
     def gone(self) -> list[str]:
-        """Places whose process has ended although nobody ended it."""
+        """Places whose process has ended although the test did not end it."""
         return [member.node.name for member in self.present if member.node.process.poll() is not None]
 
     def logs(self) -> dict[str, str]:

@@ -1,4 +1,5 @@
-"""The product with one rule taken out, in a copy of its own. A checker that is silent about these is no evidence.
+"""The product with one rule removed, each in a separate copy. A checker that finds nothing wrong with these proves
+nothing.
 
 Each mutant has a run of its own in which the rule is needed; the sound product passes that very run.
 """

@@ -52,7 +52,7 @@ class Chance(random.Random):
         return self.randint(low, high) + self.rounded(0.1, 0.3)
 
     def everybody(self, members: Sequence[str], count: int) -> list[str]:
-        """Members by chance, but each before anybody comes a second time, so that no run leaves a role alone."""
+        """Members in random order, but each once before any is repeated, so that every run disturbs every role."""
         drawn: list[str] = []
         while len(drawn) < count:
             drawn += self.sample(members, len(members))
@@ -82,7 +82,7 @@ WORKER_STEPS = {"W4": (50, 300), "W1": (3, 12), "W2": (2, 6)}
 
 def stops(chance: Chance, seconds: float, ttl: float) -> list[Fault]:
     """Stopped by themselves at the steps where it hurts most, and from outside at any moment. Schedulers and workers
-    take turns: a stop lasts longer than the time between two, and somebody of each role must be left."""
+    take turns: a stop lasts longer than the time between two, and one process of each role must be left."""
     steps = [[*_shuffled(chance, SCHEDULER_STEPS), ""], [*_shuffled(chance, WORKER_STEPS), ""]]
     hits = SCHEDULER_STEPS | WORKER_STEPS
     faults: list[Fault] = []

@@ -1,4 +1,4 @@
-"""Everybody reaches the database through PgBouncer, which hands its connections on after each transaction."""
+"""All nodes reach the database through PgBouncer, which hands its connections on after each transaction."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The target that the jobs call, in a process of its own: nothing the harness does can delay its stamps.
+"""The target that the jobs call, in a separate process: nothing the harness does can delay its timestamps.
 
 It is the Sink of the system tests with a file under it: a line for every call when it arrives, and one when it has been
 answered. `python -m tests.support.fleet.recorder FILE` prints its address and serves until it is ended.

@@ -146,7 +146,7 @@ class Record(msgspec.Struct, frozen=True):
     done: list[Done]
     # What each process said, by place and number (`s1.2`), and the servers under theirs.
     logs: dict[str, str]
-    # Processes that ended although nobody ended them.
+    # Processes that ended although the test did not end them.
     gone: list[str] = []
     # What a primary that lost its place had in its tables.
     former: Tables | None = None

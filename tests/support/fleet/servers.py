@@ -1,4 +1,4 @@
-"""PostgreSQL on TCP, as a cluster meets it: restarted, crashed, promoted, or under a clock that somebody set.
+"""PostgreSQL on TCP, as a cluster meets it: restarted, crashed, promoted, or with a clock that was set.
 
 The server is a direct child of this process: a killed one whose parent is init stays a zombie for a second, and its
 own pid file then says that it is alive.

@@ -40,7 +40,7 @@ STYLES = {"ok": "green", "warn": "yellow", "fail": "bold red"}
     panel="Administration",
     examples=("detent doctor", "detent doctor --story runs-twice --job report"),
 )
-@option("--story", type=click.Choice(COMPLAINTS), multiple=True, help="Only examine this complaint; may be repeated.")
+@option("--story", type=click.Choice(COMPLAINTS), multiple=True, help="Examine only this complaint; may be repeated.")
 @option("--job", metavar="JOB", shell_complete=complete_job, help="Examine the complaints for this job only.")
 @database_options
 @server_options(hidden=True)
@@ -49,8 +49,9 @@ def doctor(story: tuple[str, ...], job: str | None, **flags: str | None) -> int:
     """Find problems and recommend what to do.
 
     Checks this host, the database, the nodes and the API, then five common
-    complaints: a job runs twice, a job never ran after a node was lost, runs
-    are stuck, the CPU spikes each minute, leadership flaps. It changes
+    complaints, which --story names: a job runs twice (runs-twice), a job never
+    ran after a node was lost (never-ran), runs are stuck (stuck), the CPU
+    spikes each minute (cpu-spike), leadership flaps (flapping). It changes
     nothing. Exit code 1 when a check fails.
     """
     import asyncio

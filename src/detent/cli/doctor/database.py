@@ -163,11 +163,14 @@ async def check_role(doctor: Doctor) -> CheckResult:
         text = f"The role {row['role']} is a superuser: a statement of it can read files of the server's machine."
         return CheckResult("role", "warn", text, advice)
     if doctor.embedded:
-        return CheckResult("role", "ok", f"The role {row['role']} is no superuser.")
+        return CheckResult("role", "ok", f"The role {row['role']} is not a superuser.")
     if row["owner"]:
         return CheckResult("role", "warn", f"The role {row['role']} owns the tables and can drop them.", advice)
     if row["unused_wall"]:
-        text = f"The role {row['role']} is no member of {row['unused_wall']}: requests are not held to their tenant."
+        text = (
+            f"The role {row['role']} is not a member of {row['unused_wall']}: "
+            "requests are not restricted to the rows of their tenant."
+        )
         return CheckResult("role", "warn", text, f"Run GRANT {row['unused_wall']} TO {row['role']}; restart the nodes.")
     return CheckResult("role", "ok", f"The role {row['role']} neither is a superuser nor owns the tables.")
 

@@ -44,10 +44,10 @@ def system_zone_data() -> str | None:
 
 
 def check_disk(folder: Path) -> CheckResult:
-    place = folder
-    while not place.exists() and place != place.parent:
-        place = place.parent
-    usage = shutil.disk_usage(place)
+    existing = folder
+    while not existing.exists() and existing != existing.parent:
+        existing = existing.parent
+    usage = shutil.disk_usage(existing)
     text = f"{_size(usage.free)} of {_size(usage.total)} are free on the disk of the data folder {folder}."
     advice = "Free some space, or move the data folder with --data-dir: PostgreSQL stops when the disk is full."
     if usage.free < VERY_LOW_BYTES:
@@ -72,14 +72,14 @@ def check_embedded(settings: Settings, state: EmbeddedState | None) -> Iterator[
         advice = "Run the doctor as the user that runs detent, or as root."
         yield CheckResult("embedded", "fail", f"The data folder {settings.data_dir} cannot be read.", advice)
     elif state.version is None:
-        text = f"There is no embedded PostgreSQL in {state.place} yet."
+        text = f"There is no embedded PostgreSQL in {state.home} yet."
         yield CheckResult("embedded", "warn", text, "`detent serve` creates and starts it.")
     elif state.server is None:
-        text = f"The embedded PostgreSQL {state.version} in {state.place} is not running."
+        text = f"The embedded PostgreSQL {state.version} in {state.home} is not running."
         yield CheckResult("embedded", "warn", text, "`detent serve` starts it; until then the database is not checked.")
     else:
         users = ", ".join(f"{user.pid} ({user.command})" for user in state.users)
-        text = f"The embedded PostgreSQL {state.version} in {state.place} runs as process {state.server}"
+        text = f"The embedded PostgreSQL {state.version} in {state.home} runs as process {state.server}"
         if users:
             yield CheckResult("embedded", "ok", f"{text}, used by {number(len(state.users), 'process')}: {users}.")
         else:

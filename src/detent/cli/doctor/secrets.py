@@ -20,7 +20,7 @@ def check_secret_keys(rows: Sequence[Row], setting: str | None) -> Iterator[Chec
     here = [key_id(key) for key in read_master_keys(setting)]
     missing = [row["key_id"] for row in rows if row["key_id"] not in here]
     if here and missing:
-        advice = f"DETENT_SECRET_KEY here has {', '.join(here)}: workers with these keys alone do not start."
+        advice = f"DETENT_SECRET_KEY here has {', '.join(here)}: workers that have only these keys do not start."
         yield CheckResult("secrets", "warn", text, advice)
     elif len(rows) > 1:
         yield CheckResult("secrets", "warn", text, "Run `detent secret rotate-key` to put all under the newest key.")

@@ -10,8 +10,8 @@ from detent.store import sql
 from detent.store.doctor import Doctor, TooSlow
 from detent.store.stored_schedules import UnreadableSchedule, read_schedule
 
-NAMED = 5
-MOST_READ = 20_000
+MAX_NAMED = 5
+MAX_READ = 20_000
 ADVICE = (
     "Upgrade the schedulers if a newer version wrote it; otherwise edit the job, which rewrites it. The leader"
     " retries at least every ten minutes."
@@ -29,7 +29,7 @@ async def check_jobs(doctor: Doctor, job: int | None = None) -> list[CheckResult
 
 
 async def _set_aside(doctor: Doctor, job: int | None) -> list[CheckResult]:
-    rows = await doctor.ask(sql.doctor.SET_ASIDE, job, NAMED)
+    rows = await doctor.ask(sql.doctor.SET_ASIDE, job, MAX_NAMED)
     found = []
     for row in rows:
         since = times.relative(times.written(row["since"]), times.now())
@@ -45,35 +45,35 @@ async def _set_aside(doctor: Doctor, job: int | None) -> list[CheckResult]:
 
 async def _unreadable(doctor: Doctor, job: int | None) -> list[CheckResult]:
     """Includes jobs that are not due yet, which no leader has tried to fire."""
-    rows = await doctor.ask(sql.doctor.SCHEDULES, job, MOST_READ + 1)
+    rows = await doctor.ask(sql.doctor.SCHEDULES, job, MAX_READ + 1)
     found = list(_limit(len(rows)))
     why = {}
-    for row in rows[:MOST_READ]:
+    for row in rows[:MAX_READ]:
         try:
             read_schedule(row["schedule"], row["stored"])
         except UnreadableSchedule as error:
             why[row["schedule"]] = error.message
-    jobs = await doctor.ask(sql.doctor.JOBS_OF_SCHEDULES, list(why), NAMED + 1) if why else []
+    jobs = await doctor.ask(sql.doctor.JOBS_OF_SCHEDULES, list(why), MAX_NAMED + 1) if why else []
     found += [
         CheckResult("jobs", "fail", f"The job {row['name']} cannot fire. {why[row['schedule']]}", ADVICE)
-        for row in jobs[:NAMED]
+        for row in jobs[:MAX_NAMED]
     ]
-    if len(jobs) > NAMED:
+    if len(jobs) > MAX_NAMED:
         found.append(CheckResult("jobs", "fail", "More jobs have schedules that cannot be read.", ADVICE))
     return found
 
 
 def _limit(rows: int) -> Iterator[CheckResult]:
-    if rows > MOST_READ:
-        text = f"There are more than {MOST_READ:,} schedules: the others were not checked."
+    if rows > MAX_READ:
+        text = f"There are more than {MAX_READ:,} schedules: the others were not checked."
         yield CheckResult("jobs", "warn", text, "Check one job with --job.")
 
 
 async def _without(doctor: Doctor, job: int | None) -> list[CheckResult]:
-    rows = await doctor.ask(sql.doctor.WITHOUT_SCHEDULE, job, NAMED + 1)
+    rows = await doctor.ask(sql.doctor.WITHOUT_SCHEDULE, job, MAX_NAMED + 1)
     if not rows:
         return []
-    names = some([row["name"] for row in rows[:NAMED]], 0)
-    more = " and more" if len(rows) > NAMED else ""
+    names = some([row["name"] for row in rows[:MAX_NAMED]], 0)
+    more = " and more" if len(rows) > MAX_NAMED else ""
     text = f"Jobs have no cursor or no schedule and cannot fire: {names}{more}."
     return [CheckResult("jobs", "fail", text, "Edit them, which rewrites both; or delete and create them again.")]

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Collection
 from hashlib import blake2b
 
-from detent.cluster.coordinators.services import Candidate, answering, parting
+from detent.cluster.coordinators.services import Candidate, answering, ignoring_errors_on_close
 from detent.store import Database
 from detent.store.advisory import AdvisoryLocks
 
@@ -38,6 +38,6 @@ class AdvisoryCoordinator:
             await self._locks.release(set(partitions))
 
     async def close(self) -> None:
-        with parting(self.name):
+        with ignoring_errors_on_close(self.name):
             async with answering("PostgreSQL", self._limit):
                 await self._locks.close()

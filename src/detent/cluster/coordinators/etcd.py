@@ -1,7 +1,8 @@
-"""Nominations in etcd: a key per partition under one lease, written only where there is none.
+"""Nominations in etcd: one key per partition, attached to the node's lease, created only if it does not exist.
 
-A plain put overwrites what is there; a transaction that demands a create revision of 0 does not, so one wins. That
-revision is the number of the nomination: etcd counts every write, and keeps counting when a key is gone.
+A plain put overwrites an existing key. A transaction that requires a create revision of 0 does not, so only one node
+wins. The create revision that etcd then assigns is the number of the nomination (see `coordinator.py`): etcd counts
+every write, and continues to count after a key is deleted.
 
 This uses the JSON gateway that every etcd from 3.4 on has on its client port. It sends 64-bit numbers as text, keys
 and values in base64, and leaves out what is zero or empty.
@@ -21,13 +22,13 @@ from urllib.parse import SplitResult, unquote
 
 import aiohttp
 
-from detent.cluster.coordinators.services import Candidate, answering, parting
+from detent.cluster.coordinators.services import Candidate, answering, ignoring_errors_on_close
 from detent.domain.identity import PARTITIONS, node_name
 from detent.errors import Unavailable
 
 PORT = 2379
 PREFIX = "/detent"
-# etcd allows 128 operations in one transaction, and counts those that hold others as well.
+# etcd allows 128 operations in one transaction, and a nested transaction counts as one, too.
 OPERATIONS = 100
 UNAUTHENTICATED = 401
 
@@ -53,7 +54,7 @@ class Gateway:
                 except (aiohttp.ClientError, OSError, TimeoutError, Unavailable, ValueError) as error:
                     failure = failure or error
                     self._endpoints.rotate(-1)
-        raise Unavailable(f"etcd gave no answer ({str(failure) or type(failure).__name__}).") from failure
+        raise Unavailable(f"The request to etcd failed: {str(failure) or type(failure).__name__}.") from failure
 
     async def _ask(self, path: str, question: Mapping[str, Any]) -> dict[str, Any]:
         if self._user and not self._token:
@@ -70,7 +71,7 @@ class Gateway:
         self._token = ""
         status, answer = await self._post("/v3/auth/authenticate", {"name": self._user, "password": self._password})
         if status != 200 or "token" not in answer:
-            raise Unavailable(f"it refuses the user {self._user}")
+            raise Unavailable(f"it rejected the user {self._user}")
         self._token = answer["token"]
 
     async def _post(self, path: str, question: Mapping[str, Any]) -> tuple[int, dict[str, Any]]:
@@ -79,10 +80,10 @@ class Gateway:
         headers = {"Authorization": self._token} if self._token else {}
         async with self._http.post(self._endpoints[0] + path, json=question, headers=headers) as response:
             text = await response.text()
-        # A stream, as that of keep-alives, is one document in a line; we ask for one answer only.
+        # A streaming endpoint (keepalive) returns one JSON document per line; only the first is needed.
         answer = json.loads(text.partition("\n")[0])
         if not isinstance(answer, dict):
-            raise ValueError("the answer is not one of etcd's")
+            raise ValueError("the answer is not a JSON object")
         return response.status, answer
 
     async def close(self) -> None:
@@ -91,6 +92,8 @@ class Gateway:
 
 
 class EtcdCoordinator:
+    """See `Coordinator` for the attributes."""
+
     name = "etcd"
     renews = True
     numbered = True
@@ -123,10 +126,10 @@ class EtcdCoordinator:
         await self._withdraw({partition: self._held[partition] for partition in partitions if partition in self._held})
 
     async def close(self) -> None:
-        with parting(self.name):
+        with ignoring_errors_on_close(self.name):
             if self._lease:
                 await self._gateway.ask("/v3/lease/revoke", {"ID": str(self._lease)})
-        with parting(self.name):
+        with ignoring_errors_on_close(self.name):
             await self._gateway.close()
 
     async def _renew(self) -> None:
@@ -156,7 +159,8 @@ class EtcdCoordinator:
         return encoded(f"{self._folder}partition-{partition}/leader")
 
     async def _campaign(self, partitions: Sequence[int]) -> None:
-        """Write this node's name where there is none. All keys that one transaction creates have its revision."""
+        """Create the keys that do not exist, with this node's name. All keys that one transaction creates have its
+        revision."""
         for batch in batches(partitions):
             puts = [
                 self._if_revision(

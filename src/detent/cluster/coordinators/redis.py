@@ -1,8 +1,9 @@
 """Nominations in Redis or Valkey: a key per partition that expires, written by one script for all of them.
 
 Redis may lose writes, by design: a snapshot is older than the last writes, and a replica that takes over lags behind.
-Then a partition is nominated again while another node believes it holds it. The database accepts the larger number, so
-the number must grow: it is never smaller than the microseconds of Redis' clock, even when the counter was lost.
+Then a second node is nominated for a partition while the first still believes in its nomination. The database accepts
+the larger number, so the number must grow: it is never smaller than the microseconds of Redis' clock, even after the
+counter was lost.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from redis.asyncio.retry import Retry
 from redis.backoff import NoBackoff
 from redis.exceptions import RedisError
 
-from detent.cluster.coordinators.services import Candidate, answering, parting
+from detent.cluster.coordinators.services import Candidate, answering, ignoring_errors_on_close
 from detent.domain.identity import node_name
 
 # KEYS: the counters, then a leader for each partition. ARGV: me, the time to live in milliseconds, the partitions.
@@ -99,7 +100,7 @@ class RedisCoordinator:
             self._held -= set(partitions)
 
     async def close(self) -> None:
-        with parting(self.name):
+        with ignoring_errors_on_close(self.name):
             await self.resign(self._held)
-        with parting(self.name):
+        with ignoring_errors_on_close(self.name):
             await self._redis.aclose()

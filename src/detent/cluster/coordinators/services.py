@@ -26,7 +26,7 @@ class Candidate(NamedTuple):
 
     @property
     def limit(self) -> float:
-        """How long the service may take to answer: this node detects no lost nodes meanwhile."""
+        """How long the service may take to answer. It is short, because this node detects no lost nodes meanwhile."""
         return max(self.ttl / 3, SHORTEST_LIMIT)
 
 
@@ -39,12 +39,12 @@ async def answering(service: str, limit: float, *failures: type[Exception]) -> A
     except TimeoutError as error:
         raise Unavailable(f"{service} did not answer within {limit:g} seconds.") from error
     except failures as error:
-        raise Unavailable(f"{service} gave no answer ({str(error) or type(error).__name__}).") from error
+        raise Unavailable(f"The request to {service} failed: {str(error) or type(error).__name__}.") from error
 
 
 @contextmanager
-def parting(service: str) -> Iterator[None]:
-    """Leaving never fails: nominations that could not be released end after their lease time."""
+def ignoring_errors_on_close(service: str) -> Iterator[None]:
+    """Log errors instead of raising them: nominations that could not be released end after their lease time."""
     try:
         yield
     except Exception as error:

@@ -1,4 +1,4 @@
-"""Nominations in ZooKeeper: an ephemeral node per partition, which goes when the session of its node ends.
+"""Nominations in ZooKeeper: an ephemeral znode per partition, which is deleted when the session of its node ends.
 
 The number of a nomination is the transaction that created it, its czxid: ZooKeeper counts all writes with one number.
 
@@ -22,7 +22,7 @@ from kazoo.exceptions import KazooException, NodeExistsError, NoNodeError
 from kazoo.handlers.threading import KazooTimeoutError
 from kazoo.protocol.states import KeeperState
 
-from detent.cluster.coordinators.services import Candidate, answering, parting
+from detent.cluster.coordinators.services import Candidate, answering, ignoring_errors_on_close
 from detent.domain.identity import PARTITIONS, node_name
 from detent.errors import Unavailable
 from detent.runtime.clock import monotonic
@@ -69,7 +69,7 @@ class ZooKeeperCoordinator:
 
     async def close(self) -> None:
         self._closed.set()
-        with parting(self.name):
+        with ignoring_errors_on_close(self.name):
             ending = self._end_session()
             if ending is not None:
                 await asyncio.to_thread(ending.join, self._candidate.limit)
@@ -203,6 +203,6 @@ def session_of(client: Any) -> int:
 
 
 def stop(client: Any) -> None:
-    with parting("zookeeper"):
+    with ignoring_errors_on_close("zookeeper"):
         client.stop()
         client.close()

@@ -16,7 +16,7 @@ from detent.domain.documents import utc_instant
 from detent.domain.names import is_job_id
 from detent.domain.pace import pace, read_rate
 from detent.errors import UsageError
-from detent.store.dead_letters import MOST_AT_ONCE
+from detent.store.dead_letters import MAX_AT_ONCE
 
 AT_LIMIT_SECONDS = 2.0  # the pause when every job is at its concurrency limit
 SHORTEST_PAUSE_SECONDS = 0.03
@@ -44,7 +44,7 @@ async def redrive_many(api: Api, names: Names, form: Form) -> ChangeAnswer:
         return ChangeAnswer(
             template="redrive.html", values={**values, "before": (await api.store.upkeep.now()).isoformat()}
         )
-    chunk, pause = pace(rate, MOST_AT_ONCE)
+    chunk, pause = pace(rate, MAX_AT_ONCE)
     before = _instant(text_of(form, "before"))
     done = await redrive_dead_letters(api, msgspec.structs.replace(chosen, before=before, limit=chunk))
     count = len(done.redriven)

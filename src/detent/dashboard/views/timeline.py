@@ -18,7 +18,7 @@ from detent.errors import DetentError, UsageError
 from detent.runtime.arithmetic import compute
 from detent.runtime.clock import monotonic
 from detent.store.ledger import ExpectedTicks
-from detent.store.overview import MOST_OF_A_JOB, TimelineStep
+from detent.store.overview import MAX_OF_A_JOB, TimelineStep
 
 LANES = 30
 STEPS = 180
@@ -95,7 +95,7 @@ def _read_since(steps: list[TimelineStep], kept: datetime | None) -> datetime | 
     """Before this time, a tick without a record may have one that was not read."""
     read = sum(step.rows for step in steps)
     oldest = min((step.first for step in steps if step.first is not None), default=None)
-    known = [moment for moment in (kept, oldest if read >= MOST_OF_A_JOB else None) if moment is not None]
+    known = [moment for moment in (kept, oldest if read >= MAX_OF_A_JOB else None) if moment is not None]
     return max(known, default=None)
 
 

@@ -84,7 +84,7 @@ class BenchRows:
                 yield
 
     async def prepare_raw(self, herd: Herd) -> int:
-        """Divide a herd into the batches that `raw_loop` writes; how many."""
+        """Divide a herd into the batches that `raw_loop` writes; returns how many."""
         await self._database.fetch(PoolName.REQUEST, bench.RAW_TABLE)
         await self._database.fetch(PoolName.REQUEST, bench.RAW_TRUNCATE)
         rows = await self._database.fetch(PoolName.REQUEST, bench.RAW_BATCHES, herd.first, herd.last, RAW_BATCH)

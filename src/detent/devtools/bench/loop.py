@@ -58,7 +58,7 @@ class LoopResult:
 
     @property
     def kept(self) -> float | None:
-        """Of the speed without the history."""
+        """The speed with the history, as a fraction of the speed without it."""
         if not self.before:
             return None
         return self.median("runs_per_second") / median(each.runs_per_second for each in self.before)

@@ -14,7 +14,7 @@ from detent.domain.documents import MAX_PAYLOAD_BYTES
 from detent.errors import Conflict
 from detent.jobs.lifecycle import JobLifecycle
 from detent.store import Store
-from detent.store.tallies import KEPT
+from detent.store.tallies import MINUTES_KEPT_FOR
 from detent.telemetry.metrics import LATENESS
 
 SEED = 20
@@ -65,5 +65,5 @@ async def _tally(store: Store) -> None:
     mark = await store.tallies.mark()
     end = mark.now.replace(second=0, microsecond=0) + MINUTE
     await store.tallies.leap(mark, mark.now)
-    await store.tallies.amend(end - KEPT, end, mark, LATENESS, EVERYTHING)
+    await store.tallies.amend(end - MINUTES_KEPT_FOR, end, mark, LATENESS, EVERYTHING)
     await store.tallies.count_jobs()

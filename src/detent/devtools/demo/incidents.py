@@ -1,4 +1,4 @@
-"""The incidents of the demo's history: deadlines that its runs missed. Pure."""
+"""The incidents of the demo's history: deadlines that its runs missed. No I/O."""
 
 from __future__ import annotations
 

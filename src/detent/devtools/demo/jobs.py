@@ -93,7 +93,7 @@ NEWSLETTER = "RRULE:FREQ=WEEKLY;BYDAY=TU;BYHOUR=9;BYMINUTE=0;BYSECOND=0"
 
 
 def demo_jobs(now: datetime, echo_url: str) -> list[SampleJob]:
-    """In the order in which they are registered."""
+    """The jobs, in the order in which they are registered."""
     made = [
         SampleJob(_http(name, schedule, zone, tags, behaviour, echo_url, **fields), behaviour)
         for name, schedule, zone, tags, behaviour, fields in TABLE

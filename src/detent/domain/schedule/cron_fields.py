@@ -274,7 +274,7 @@ class FieldReader:
             result.mask |= 1 << 6
             return True
         if item == "L":
-            why = "'L' alone says no weekday"
+            why = "'L' by itself names no weekday"
             raise fault(self.spec, item, why, "write for example '5L' for the last Friday")
         if item.endswith("L") and item[:-1] in self._single_values():
             result.nth.add((self._weekday(item[:-1], item), 0))

@@ -28,7 +28,7 @@ from detent.domain.schedule.schedule import WallTicks
 if TYPE_CHECKING:
     from detent.domain.schedule.schedule import Schedule
 
-MOST_CLOCK_TIMES = 6
+MAX_CLOCK_TIMES = 6
 UNIT_NOUNS = {"d": "day", "h": "hour", "m": "minute", "s": "second", "ms": "millisecond"}
 
 
@@ -82,7 +82,7 @@ def describe_cron(fields: CronFields) -> str:
 def _time(fields: CronFields) -> tuple[str, bool]:
     """The time of day, and whether it is a list of clock times."""
     seconds, minutes, hours = bits(fields.second.mask), bits(fields.minute.mask), bits(fields.hour.mask)
-    if len(seconds) * len(minutes) * len(hours) <= MOST_CLOCK_TIMES:
+    if len(seconds) * len(minutes) * len(hours) <= MAX_CLOCK_TIMES:
         times = [clock(h * 3600 + m * 60 + s) for h in hours for m in minutes for s in seconds]
         return f"at {join(times)}", True
     parts = []

@@ -13,7 +13,7 @@ NOUNS = {
     "HOURLY": "hour",
     "MINUTELY": "minute",
 }
-MOST_CLOCK_TIMES = 12
+MAX_CLOCK_TIMES = 12
 
 
 def describe_rule(rule: RecurrenceRule) -> str:
@@ -90,7 +90,7 @@ def _times(rule: RecurrenceRule) -> str:
     seconds = rule.numbers("BYSECOND")
     if rule.freq not in ("HOURLY", "MINUTELY"):
         times = [clock(h * 3600 + m * 60 + s) for h in hours for m in minutes for s in seconds]
-        if len(times) <= MOST_CLOCK_TIMES:
+        if len(times) <= MAX_CLOCK_TIMES:
             return f"at {join(times)}"
     parts = []
     if minutes and (rule.freq != "HOURLY" or minutes != (0,)):

@@ -41,7 +41,7 @@ class WallSource(Protocol):
 
     @property
     def every_hour(self) -> bool:
-        """Whether it matches in every hour, so that an hour that does not exist is no loss."""
+        """Whether it matches in every hour: then a missing hour needs no replacement tick."""
 
 
 class Resolver:

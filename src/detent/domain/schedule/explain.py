@@ -8,7 +8,7 @@ from typing import Any
 
 from detent.domain.schedule.errors import ScheduleError
 from detent.domain.schedule.instants import format_instant
-from detent.domain.schedule.preview import MOST_TICKS, clock_changes
+from detent.domain.schedule.preview import MAX_TICKS, clock_changes
 from detent.domain.schedule.schedule import Schedule
 from detent.domain.schedule.steps import QUESTION_STEPS, Steps
 
@@ -21,8 +21,8 @@ def explain_text(
     **options: Any,
 ) -> dict[str, Any]:
     """Words, the next `count` ticks after `now` and warnings. `options` are those of Schedule.parse."""
-    if isinstance(count, bool) or not isinstance(count, int) or not 1 <= count <= MOST_TICKS:
-        raise ScheduleError(f"count is {count!r}; ask for 1 to {MOST_TICKS} ticks.", "/count")
+    if isinstance(count, bool) or not isinstance(count, int) or not 1 <= count <= MAX_TICKS:
+        raise ScheduleError(f"count is {count!r}; ask for 1 to {MAX_TICKS} ticks.", "/count")
     steps = Steps(QUESTION_STEPS, f"list its next {count} ticks" if count > 1 else "find its next tick")
     schedule = Schedule.parse(spec, timezone=timezone, steps=steps, **{"anchor": now} | options)
     found = schedule.preview(now, count)

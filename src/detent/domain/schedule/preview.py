@@ -14,11 +14,11 @@ from detent.domain.schedule.zones import OffsetSegment
 if TYPE_CHECKING:
     from detent.domain.schedule.schedule import Schedule
 
-MOST_TICKS = 1_000
-MOST_SKIPPED = 100
-MOST_WARNINGS = 20
+MAX_TICKS = 1_000
+MAX_SKIPPED = 100
+MAX_WARNINGS = 20
 CLOCK_CHANGES_AHEAD = timedelta(days=731)
-MOST_CHANGES = 12
+MAX_CHANGES = 12
 NEARBY = 3 * 3600
 WALL_EPOCH = datetime(1970, 1, 1)  # noqa: DTZ001  a wall time has no zone
 
@@ -60,7 +60,7 @@ class SchedulePreview:
 
 def preview(schedule: Schedule, after: datetime, count: int) -> SchedulePreview:
     """At most `count` ticks after `after`; `count` is limited to 1 to 1000."""
-    count = min(max(count, 1), MOST_TICKS)
+    count = min(max(count, 1), MAX_TICKS)
     result = SchedulePreview()
     moments: list[datetime] = []
     moment = schedule.next_after(after)
@@ -131,7 +131,7 @@ class _Watcher:
         segment = self.resolver.zone.segment(low)
         if segment.start + MARGIN > low:
             segment = self.resolver.zone.segment(segment.start - 1)
-        while segment.end < high and len(self.result.warnings) < MOST_WARNINGS:
+        while segment.end < high and len(self.result.warnings) < MAX_WARNINGS:
             segment = self.resolver.zone.segment(segment.end)
             if segment.offset > segment.offset_before:
                 self._report_gap(segment, low, high)
@@ -146,8 +146,8 @@ class _Watcher:
             return
         wall = self.resolver.source.next_wall(segment.start + segment.offset_before)
         first = wall
-        for _ in range(MOST_SKIPPED):
-            if wall is None or wall >= segment.start + segment.offset or len(self.result.skipped) >= MOST_SKIPPED:
+        for _ in range(MAX_SKIPPED):
+            if wall is None or wall >= segment.start + segment.offset or len(self.result.skipped) >= MAX_SKIPPED:
                 return
             self._report_gap_wall(segment, wall, wall == first)
             wall = self.resolver.source.next_wall(wall + 1)
@@ -183,12 +183,12 @@ class _Watcher:
         }
         while wall is not None and wall < segment.start + segment.offset_before:
             self._warn(f"{_clock_text(wall)} comes twice on {_date_text(wall)}: {words[self.resolver.overlap]}")
-            if len(self.result.warnings) >= MOST_WARNINGS:
+            if len(self.result.warnings) >= MAX_WARNINGS:
                 return
             wall = self.resolver.source.next_wall(wall + 1)
 
     def _warn(self, text: str) -> None:
-        if len(self.result.warnings) < MOST_WARNINGS:
+        if len(self.result.warnings) < MAX_WARNINGS:
             self.result.warnings.append(text)
 
 
@@ -201,7 +201,7 @@ def clock_changes(schedule: Schedule, after: datetime) -> list[ZoneTransition]:
     low, high = _lifetime(schedule, after)
     found: list[ZoneTransition] = []
     segment = resolver.zone.segment(low)
-    while segment.end < high and len(found) < MOST_CHANGES:
+    while segment.end < high and len(found) < MAX_CHANGES:
         segment = resolver.zone.segment(segment.end)
         result = SchedulePreview()
         watcher = _Watcher(schedule, resolver, result)
@@ -225,7 +225,7 @@ def _lifetime(schedule: Schedule, after: datetime) -> tuple[int, int]:
 def _change(segment: OffsetSegment, result: SchedulePreview) -> ZoneTransition:
     first, more = result.warnings[0], len(result.warnings) - 1
     if more:
-        number = f"{more}{' or more' if len(result.warnings) == MOST_WARNINGS else ''}"
+        number = f"{more}{' or more' if len(result.warnings) == MAX_WARNINGS else ''}"
         first += f". The same change touches {number} more of its times."
     if segment.offset < segment.offset_before:
         effect = "repeated"

@@ -26,7 +26,7 @@ MONTH_STARTS = (
     (0, 31, 60, 91, 121, 152, 182, 213, 244, 274, 305, 335, 366),
 )
 WEEKDAY_BITS = sum(1 << 7 * week for week in range(54))
-MOST_IN_A_MONTH = 5
+MAX_IN_A_MONTH = 5
 """No weekday comes more often in a month, so a higher ordinal matches none."""
 
 
@@ -219,7 +219,7 @@ def _numbered_weekdays(rule: RecurrenceRule, weekday: int, starts: tuple[int, ..
     """BYDAY=1MO or -1FR: within each month, or within the year where the rule names no month."""
     months = rule.numbers("BYMONTH") or range(1, 13)
     ranges = [(starts[month - 1], starts[month]) for month in months]
-    most = MOST_IN_A_MONTH
+    most = MAX_IN_A_MONTH
     if rule.freq == "YEARLY" and not rule.numbers("BYMONTH"):
         ranges, most = [(0, starts[12])], 53
     mask = 0

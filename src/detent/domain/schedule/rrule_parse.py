@@ -18,9 +18,9 @@ WEEKDAY_NAMES = ("MO", "TU", "WE", "TH", "FR", "SA", "SU")
 LONGEST_RULE = 20_000
 LARGEST_COUNT = 10_000
 LARGEST_INTERVAL = 10_000
-MOST_DATES = 1_000
-MOST_TIMES = 2_880
-MOST_CHOSEN_TIMES = 96
+MAX_DATES = 1_000
+MAX_TIMES = 2_880
+MAX_CHOSEN_TIMES = 96
 EPOCH = datetime(1970, 1, 1)  # noqa: DTZ001  a wall time has no zone
 EARLIEST = datetime(1900, 1, 1)  # noqa: DTZ001
 LATEST = datetime(2500, 1, 1)  # noqa: DTZ001
@@ -178,8 +178,8 @@ class _RuleReader:
                     f"write for example {item + 'T090000'!r}."
                 )
             dates.append(moment)
-        if len(dates) > MOST_DATES:
-            raise ScheduleError(f"{name} has more than {MOST_DATES} dates; use fewer.")
+        if len(dates) > MAX_DATES:
+            raise ScheduleError(f"{name} has more than {MAX_DATES} dates; use fewer.")
 
     def _moment(self, text: str, name: str) -> tuple[datetime, bool]:
         found = re.fullmatch(r"([0-9]{8})(?:T([0-9]{6})(Z?))?", text)
@@ -316,14 +316,14 @@ def _check_times(rule: RecurrenceRule) -> None:
     hours = len(rule.numbers("BYHOUR")) or 24
     minutes = len(rule.numbers("BYMINUTE")) or 60
     times = hours * minutes * len(rule.numbers("BYSECOND"))
-    if times > MOST_TIMES:
+    if times > MAX_TIMES:
         raise ScheduleError(
-            f"The rule names {times} times a day and at most {MOST_TIMES} are read; use a cron expression with a "
+            f"The rule names {times} times a day and at most {MAX_TIMES} are read; use a cron expression with a "
             "seconds field such as '*/10 * * * * *', or an interval such as 'every 10s'."
         )
-    if times > MOST_CHOSEN_TIMES and rule.numbers("BYSETPOS") and rule.freq in ("YEARLY", "MONTHLY", "WEEKLY"):
+    if times > MAX_CHOSEN_TIMES and rule.numbers("BYSETPOS") and rule.freq in ("YEARLY", "MONTHLY", "WEEKLY"):
         raise ScheduleError(
-            f"BYSETPOS would choose among {times} times a day, and at most {MOST_CHOSEN_TIMES} are read; "
+            f"BYSETPOS would choose among {times} times a day, and at most {MAX_CHOSEN_TIMES} are read; "
             "name fewer hours or minutes."
         )
 

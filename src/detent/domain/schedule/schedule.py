@@ -23,7 +23,7 @@ NO_LIMIT = Steps()
 MONTH_MS = 30 * 86_400_000
 MONTH_STEPS = 10
 """Most of it for the changes of the zone in that month, which take 13 microseconds to find."""
-MOST_PARSED = 8_192
+MAX_PARSED = 8_192
 PARSED: dict[tuple[str, tuple[object, ...]], Schedule] = {}
 """Expressions without `H` mean the same for every job, and most jobs have one that was parsed before."""
 
@@ -139,7 +139,7 @@ class Schedule:
         options = ScheduleOptions(timezone, anchor, hash_key, *policy[1:])
         schedule = parse_schedule(spec, options, Steps() if steps is NO_LIMIT else steps, new)
         if schedule.kind == "cron" and isinstance(spec, str) and not uses_hash(spec):
-            if len(PARSED) >= MOST_PARSED:
+            if len(PARSED) >= MAX_PARSED:
                 PARSED.clear()
             PARSED[spec, policy] = schedule
         return schedule.metered(steps)
@@ -206,7 +206,7 @@ class Schedule:
         return self._ticks
 
     def anchored(self, moment: datetime) -> Schedule:
-        """With the job's own moment put back: the anchor of an interval, the instant of a one-off."""
+        """The same schedule with the job's own time restored: the anchor of an interval, the instant of a one-off."""
         if isinstance(self._ticks, IntervalTicks):
             ticks: TickSource = IntervalTicks(self._ticks.every, to_ms(moment))
         elif isinstance(self._ticks, OnceTicks):
@@ -224,7 +224,7 @@ class Schedule:
         key = (self._identity, moment)
         found = MEMO.young.get(key, MISSING)
         if found is not MISSING:
-            return found  # type: ignore[return-value]  # the sentinel is the only object that is no answer
+            return found  # type: ignore[return-value]  # the sentinel is the only value that is not an answer
         answer = MEMO.old[key] if key in MEMO.old else self._compute_next(moment)
         MEMO.put(key, answer)
         return answer

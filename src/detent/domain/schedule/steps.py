@@ -1,8 +1,8 @@
-"""What a question about a schedule may cost.
+"""Limits on the cost of computing ticks of a schedule, in steps.
 
 A step is one candidate that is examined: a year, month, week or day of a rule, a month of a cron expression, a tick of
-a preview. Steps and not seconds, so that the same request gets the same answer on every machine; and they are counted
-where the work is done, never skipped because a cache knew the answer. A step takes 0.3 to 3 microseconds.
+a preview. Steps are counted instead of seconds, so that the same request gets the same answer on every machine; for the
+same reason a cached answer is never used while steps are counted. A step takes 0.3 to 3 microseconds.
 """
 
 from __future__ import annotations
@@ -13,17 +13,18 @@ from typing import NoReturn
 from detent.errors import UsageError
 
 QUESTION_STEPS = 30_000
-"""For one schedule of a request. Measured, parsing and the next tick: cron 1 to 120 steps, rules 10 to 150, the next
-leap day that is a Monday 2,400, every tenth day if it is a leap day 6,000; ten ticks of a preview 10 to 1,300, a
-thousand daily ones 3,000. The whole budget lasts 10 to 100 ms."""
+"""The limit for one schedule of a request. Measured, parsing and the next tick: cron 1 to 120 steps, rules 10 to 150,
+the next leap day that is a Monday 2,400, every tenth day if it is a leap day 6,000; ten ticks of a preview 10 to 1,300,
+a thousand daily ones 3,000. The whole budget lasts 10 to 100 ms."""
 
 BATCH_STEPS = 50_000
 STEPS_PER_ROW = 500
-"""For all schedules of a batch together: BATCH_STEPS, and so many for each row. A row of a typical file costs 1 to 20,
-and up to 450 with a key template, whose ticks of the coming year are compared."""
+"""The limit for all schedules of a batch together: BATCH_STEPS, plus STEPS_PER_ROW for each row. A row of a typical
+file costs 1 to 20, and up to 450 with a key template, whose ticks of the coming year are compared."""
 
 RANGE_STEPS = 100_000
-"""For the ticks of a range of a stored schedule (a backfill, a pause that ends). Every day since 1971 is 20,000."""
+"""The limit for the ticks in a range of a stored schedule (a backfill, the end of a pause). Daily ticks since 1971
+take 20,000."""
 
 
 class CostlySchedule(UsageError):  # noqa: N818 - it says what is wrong

@@ -28,15 +28,15 @@ RULED_FROM = 4_102_444_800
 RULED_PROBE_STEP = 14 * 86_400
 """From 2100 on every zone follows a rule with at most two changes a year, months apart (checked by a test)."""
 
-MOST_CHUNKS = 32
-"""Of each zone; a preview may ask for any century, and what it asked for must not stay in memory for ever."""
+MAX_CHUNKS = 32
+"""Chunks kept for each zone: a preview may ask for any century, and its chunks must not stay in memory for ever."""
 
 FIRST_INSTANT = -62_000_000_000
 LAST_INSTANT = 253_300_000_000
 """What datetime can hold, with some days to spare at either end: year 5 to year 9996."""
 
 LONGEST_NAME = 100
-"""A longer name is no zone: it is neither shown in full nor compared with the names of zones."""
+"""A longer name cannot be a zone: it is neither shown in full nor compared with the names of zones."""
 
 
 class OffsetSegment(NamedTuple):
@@ -90,7 +90,7 @@ class Zone:
             OffsetSegment(start, end, self.offset(start), self.offset(start - 1), self.offset(end))
             for start, end in zip(starts, ends, strict=True)
         ]
-        if len(self._chunks) >= MOST_CHUNKS:
+        if len(self._chunks) >= MAX_CHUNKS:
             self._chunks.clear()
         self._chunks[index] = (starts, segments)
         return starts, segments

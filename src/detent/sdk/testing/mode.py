@@ -33,7 +33,7 @@ from detent.worker.execute import is_retryable
 from detent.worker.windows import previous_tick
 
 START = datetime(2026, 1, 1, tzinfo=UTC)
-MOST_ATTEMPTS = 100_000
+MAX_ATTEMPTS = 100_000
 
 Answer = TypeVar("Answer")
 # Yields coroutines to the driver, which sends their results back.
@@ -132,9 +132,9 @@ class TestMode:
                 self.now, _, _, happen = heapq.heappop(self._due)
                 yield from happen()
                 attempts += 1
-                if attempts > MOST_ATTEMPTS:
+                if attempts > MAX_ATTEMPTS:
                     raise UsageError(
-                        f"More than {MOST_ATTEMPTS} runs on the way to {target.isoformat()}: advance in smaller steps."
+                        f"More than {MAX_ATTEMPTS} runs on the way to {target.isoformat()}: advance in smaller steps."
                     )
             self.now = target
             return self.runs[first:]

@@ -50,7 +50,7 @@ class TestedRun:
 
     @property
     def outcome(self) -> str | None:
-        """Of the last attempt; None when there was none."""
+        """The outcome of the last attempt; None when there was none."""
         return self.attempts[-1].outcome if self.attempts else None
 
     @property

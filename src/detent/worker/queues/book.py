@@ -1,7 +1,7 @@
 """The queues that exist, as a node knows them: their tenant, its weight, whether it is suspended, and their limits.
 
 Queues appear when jobs are registered and limits when an operator sets them. A hint announces both, and the node reads
-all queues again after a while; until then a new queue has no tenant, and its runs wait in a line of their own.
+all queues again after a while; until then a new queue has no tenant, and its runs wait separately.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ class QueueBook:
         """Read the queues again, if it is time."""
         if monotonic() < self._next_read:
             return
-        self._next_read = monotonic() + READ_EVERY  # set before the read: a hint that comes meanwhile is not lost
+        self._next_read = monotonic() + READ_EVERY  # set before the read, so that a hint during the read is not lost
         try:
             self.rows = {row.queue: row for row in await self._store.queues.rows()}
         except BaseException:

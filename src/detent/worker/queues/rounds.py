@@ -1,8 +1,8 @@
 """Whose turn it is: tenants share capacity by their weights, and none has to wait for another's backlog.
 
-Each tenant has a clock of its own, which advances by what the tenant gets, divided by its weight; the tenant whose
-clock is furthest behind comes next. One that comes back after it wanted nothing starts at the clock of the others:
-turns are not saved up.
+Each tenant has its own clock, which advances by what the tenant gets, divided by its weight; the tenant whose clock is
+furthest behind comes next. A tenant that had no work for a while starts at the clock of the others: turns are not saved
+up.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ class Rounds:
         return shares
 
     def give_back(self, tenant: int, unused: int, weight: int) -> None:
-        """It wanted less than it got."""
+        """Return the part of its share that a tenant did not use."""
         if tenant in self._clocks:
             self._clocks[tenant] -= unused / weight
 
@@ -118,7 +118,7 @@ class FairLine(Generic[Item]):
             line.by_priority[priority] = deque((item,))
 
     def popleft(self, lowest_first: bool = False, newest: bool = False) -> Item:
-        """Of the tenant that is furthest behind. IndexError: nothing waits."""
+        """Remove and return the next item of the tenant that is furthest behind. IndexError: nothing waits."""
         lines = self._lines
         if len(lines) == 1:
             (line,) = lines.values()
@@ -130,7 +130,7 @@ class FairLine(Generic[Item]):
         return self._pop_in_turn(lowest_first, newest)
 
     def _pop_of_one_line(self, line: TenantLine[Item], newest: bool) -> Item:
-        """One tenant and one priority: nearly always so, and called twice for every run."""
+        """The fast path for one tenant and one priority, which is the usual case: it is called twice for every run."""
         (waiting,) = line.by_priority.values()
         item = waiting.pop() if newest else waiting.popleft()
         if not waiting:
@@ -151,8 +151,8 @@ class FairLine(Generic[Item]):
         return item
 
     def pop_where(self, allowed: Callable[[int], bool]) -> Item | None:
-        """Of the tenant that is furthest behind among those that are allowed; None: none of them is. The others stay,
-        and save up no turns."""
+        """As `popleft`, but only among the tenants that are allowed; None: no such tenant waits. The others keep their
+        items, and do not save up turns."""
         passed: list[tuple[float, int]] = []
         while self._behind and not allowed(self._behind[0][1]):
             passed.append(heapq.heappop(self._behind))

@@ -1,6 +1,6 @@
--- The same database after a fail-over: record its new timeline, and raise the incarnation. Of several nodes that see
--- the new timeline, one does. The seconds since 2020 keep a number from being used twice when a second fail-over loses
--- this very row; the largest incarnation that this process has seen does the same where clocks differ.
+-- The same database after a fail-over: record its new timeline, and raise the incarnation. If several nodes
+-- see the new timeline, only one does this. A second fail-over may lose this row; the seconds since 2020 keep an
+-- incarnation from being used twice then, and where clocks differ, the largest incarnation that this process has seen.
 -- No earlier membership remains valid (each process has to join again), so there are no leases to wait for.
 -- $1 the timeline as it was read, $2 the largest incarnation that was seen
 WITH raised AS (

@@ -1,4 +1,4 @@
-"""The roles of the embedded server: its superuser, and the role of the product, which is none."""
+"""The roles of the embedded server: its superuser, and the role of the product, which is not a superuser."""
 
 from __future__ import annotations
 

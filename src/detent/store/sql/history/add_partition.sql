@@ -1,2 +1,2 @@
--- Add the partition for a row that has none. $1 its time. Both NULL: it has one.
+-- Add the partitions for a row whose day has none. $1 the time of the row. Both NULL: they exist already.
 SELECT make_history_part('run_history', $1) AS runs, make_history_part('attempts', $1) AS attempts

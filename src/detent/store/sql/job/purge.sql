@@ -1,6 +1,6 @@
 -- Delete the rows of jobs that were deleted so long ago that history has no run of theirs. $1 days, $2 limit. Their
 -- runs are not younger than their deletion, so they are only in partitions that begin before it and existed when the
--- last of them ended. A partition that was made later, for an old run of another job, is no reason to keep them.
+-- last of them ended. A partition that was made later, for an old run of another job, does not keep them.
 WITH kept AS MATERIALIZED (
     SELECT b.since, coalesce(p.made_at, '-infinity') AS made_at
       FROM history_bounds b LEFT JOIN history_parts p ON p.name = b.name AND p.dropped_at IS NULL),

@@ -1,4 +1,5 @@
--- The first tick of a job after a range of missed ticks that became a run. $1 job, $2 the last of the range
+-- The first tick after a range of missed ticks for which there is a run. $1 job, $2 the last tick of the range.
+-- Status 5: missed.
 SELECT scheduled_at FROM (
     SELECT scheduled_at FROM live_runs WHERE job = $1::bigint AND scheduled_at > $2::timestamptz AND serial = 0
     UNION ALL

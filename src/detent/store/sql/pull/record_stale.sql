@@ -1,5 +1,5 @@
--- Record a report that came too late with the attempt that was given up as lost; after a time limit the attempt remains
--- a timeout and notes that a report came. It changes nothing else.
+-- Record a late report in its attempt: a lost attempt becomes stale; one that ended by its time limit remains a
+-- timeout, and its error notes the report. Nothing else changes.
 -- $1 job, $2 scheduled_at, $3 serial, $4 token, $5 what the late report said
 UPDATE attempts SET outcome = CASE outcome WHEN 'lost' THEN 'stale' ELSE outcome END,
        error = CASE outcome WHEN 'lost' THEN $5::text ELSE error || ' ' || $5::text END

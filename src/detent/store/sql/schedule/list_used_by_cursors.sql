@@ -1,4 +1,4 @@
--- Schedules and queues that some jobs have now, in the order of jobs. $1 after this job, $2 how many jobs
+-- The distinct schedules and queues of the next $2 jobs after job $1, and the last of these jobs.
 WITH page AS MATERIALIZED (SELECT job, schedule, queue FROM cursors WHERE job > $1::bigint ORDER BY job
  LIMIT $2::integer)
 SELECT (SELECT max(job) FROM page) AS last, ARRAY(SELECT DISTINCT schedule FROM page) AS schedules,

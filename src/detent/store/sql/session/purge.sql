@@ -1,4 +1,4 @@
--- Delete expired browser sessions. $1 limit, $2 the time as in history/list_expired
+-- Delete expired browser sessions. $1 limit, $2 the node's time, see history/list_expired
 WITH old AS MATERIALIZED (
     SELECT digest FROM sessions WHERE expires_at <= least(now(), $2::timestamptz) ORDER BY expires_at LIMIT $1::integer
            FOR UPDATE SKIP LOCKED)
