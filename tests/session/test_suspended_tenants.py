@@ -10,7 +10,7 @@ from detent.jobs import JobOperations
 from detent.store import Store
 from tests.support.waiting import until
 
-SPEC = {"schedule": "every 1s", "target": HttpTarget(url="http://127.0.0.1:9/"), "missed_window": "RUN_ALL"}
+SPEC = JobSpec(schedule="every 1s", target=HttpTarget(url="http://127.0.0.1:9/"), missed_window="RUN_ALL")
 
 
 async def counts(look: Any, job: int) -> dict[str, int]:
@@ -28,8 +28,8 @@ async def test_ticks_of_a_suspension_are_skipped_and_accounted_for_and_later_one
     await store.tenants.add("acme")
     tenant = await store.tenants.number("acme")
     assert tenant is not None
-    (theirs,) = await JobOperations(store).registration.add([JobSpec(**SPEC)], tenant=tenant)
-    (other,) = await JobOperations(store).registration.add([JobSpec(**SPEC)])
+    (theirs,) = await JobOperations(store).registration.add([SPEC], tenant=tenant)
+    (other,) = await JobOperations(store).registration.add([SPEC])
     numbers = {job.id: await look.fetchval("SELECT job FROM jobs WHERE id = $1", job.id) for job in (theirs, other)}
     job = numbers[theirs.id]
     session = await start()
@@ -73,7 +73,7 @@ async def test_a_node_that_joins_during_a_suspension_skips_what_was_due_before_i
     await store.tenants.add("acme")
     tenant = await store.tenants.number("acme")
     assert tenant is not None
-    (theirs,) = await JobOperations(store).registration.add([JobSpec(**SPEC)], tenant=tenant)
+    (theirs,) = await JobOperations(store).registration.add([SPEC], tenant=tenant)
     job = await look.fetchval("SELECT job FROM jobs WHERE id = $1", theirs.id)
     await look.execute(
         "UPDATE cursors SET next_tick = next_tick - interval '1 hour', fire_at = fire_at - interval '1 hour'"

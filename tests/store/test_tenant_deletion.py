@@ -83,7 +83,7 @@ async def number(store: Store) -> int:
 
 async def rows_of(sql: Any, tenant: int, jobs: list[int]) -> dict[str, int]:
     """How many rows name the tenant or one of its jobs, in all tables that have such a column."""
-    found = {}
+    found: dict[str, int] = {}
     for column, numbers in (("tenant", [tenant]), ("job", jobs)):
         for row in await sql.fetch(WITH_COLUMN, column):
             query = f"SELECT count(*) FROM {row['name']} WHERE {column} = ANY ($1::bigint[])"
@@ -186,7 +186,9 @@ async def test_another_node_continues_after_every_step_and_the_progress_is_seen(
     assert rows == sum(counted.values()) - counted["catchups"]
 
 
-async def test_the_deletion_begins_when_no_server_accepts_its_keys_any_more(store: Store, sql: Any, world: World) -> None:
+async def test_the_deletion_begins_when_no_server_accepts_its_keys_any_more(
+    store: Store, sql: Any, world: World
+) -> None:
     await begin(store)
     tenant = await number(store)
     await TenantUpkeep(store, NODE).tick()

@@ -14,6 +14,8 @@ from detent.cli.output import Column, Item
 from detent.cli.tenants import tenant
 from detent.errors import NotFound
 
+__all__ = ["tenant"]
+
 WAIT_SECONDS = 1.0
 
 
