@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from datetime import timedelta
 from typing import Any
 
@@ -12,6 +13,7 @@ from detent.errors import Conflict
 from detent.store import Store
 from detent.store.cursors import Advance, Cursor, Exceptional, Leap
 from tests.support.factories import LONG_AGO, add_job, add_node, add_queue
+from tests.support.waiting import until
 
 NODE = 11
 HOUR = timedelta(hours=1)
@@ -105,6 +107,29 @@ async def test_a_suspension_says_who_and_why_and_its_queues_are_known_to_nodes(v
     await verbs.tenant_lifecycle.resume("acme")
     assert (await verbs.tenants.get("acme")).suspended_at is None
     assert await verbs.tenants.rules() == {}
+
+
+async def test_a_queue_that_a_registration_adds_during_a_suspension_is_suspended_too(
+    look: Any, another: Any, verbs: Store, queue: int
+) -> None:
+    """The registration began first: the suspension waits for it, and suspends its queue as well."""
+    tenant = await verbs.tenants.number("acme")
+    assert tenant is not None
+    async with look.transaction():
+        first = await add_queue(look, "first", tenant=tenant)
+        suspension = asyncio.create_task(verbs.tenant_lifecycle.suspend("acme", None, "ada"))
+        await until(lambda: waits_for_a_lock(another), 20, "the suspension to wait")
+    await suspension
+    second = await add_queue(look, "second", tenant=tenant)
+    rows = await look.fetch("SELECT queue FROM suspended_queues ORDER BY queue")
+    assert [row["queue"] for row in rows] == sorted([queue, first, second])
+    await verbs.tenant_lifecycle.resume("acme")
+    assert await look.fetchval("SELECT count(*) FROM suspended_queues") == 0
+
+
+async def waits_for_a_lock(connection: Any) -> bool:
+    query = "SELECT count(*) FROM pg_stat_activity WHERE wait_event_type = 'Lock' AND datname = current_database()"
+    return bool(await connection.fetchval(query))
 
 
 async def test_the_default_tenant_is_neither_suspended_nor_deleted(verbs: Store) -> None:

@@ -64,7 +64,7 @@ TABLES = {
     "set_aside_jobs": _READ,
     "skips": _ALL,
     "spans": _READ,
-    "suspended_queues": _READ,
+    "suspended_queues": _APPEND,
     "tally": "SELECT, UPDATE",
     "tenant_jobs": _ALL,
     "tenant_targets": _APPEND,
@@ -86,7 +86,7 @@ OF_JOBS = (
     *("catchups", "cursors", "expectations", "job_revisions", "live_runs", "run_payloads", "segments", "set_aside"),
     "skips",
 )
-VIEWS = ("runs", "set_aside_jobs", "spans", "suspended_queues", "told_incidents")
+VIEWS = ("runs", "set_aside_jobs", "spans", "told_incidents")
 
 FUNCTIONS = (
     "make_history_part(text, timestamptz)",

@@ -1,7 +1,7 @@
 """Suspend and resume a tenant, and begin its deletion.
 
-A suspension is one column. The statements that make runs read once for each batch which queues are suspended, so they
-fire nothing from the commit on, also on nodes that do not know it yet (`cursor/fire.sql`). A node that knows it moves
+The statements that make runs read once for each batch which queues are suspended, so they fire nothing from the commit
+on, also on nodes that do not know it yet (`cursor/fire.sql`). A node that knows it moves
 the cursors of the tenant past their ticks when these are due, and records them as skipped.
 """
 

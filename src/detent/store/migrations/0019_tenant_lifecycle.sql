@@ -16,7 +16,25 @@ ALTER TABLE tenants
     ADD CHECK (tenant <> 1 OR suspended_at IS NULL),
     ADD CHECK (deleting_at IS NULL OR suspended_at IS NOT NULL);
 
--- A fire reads this once for its whole batch, and it is nearly always empty.
 CREATE INDEX tenants_suspended ON tenants (tenant) WHERE suspended_at IS NOT NULL;
-CREATE VIEW suspended_queues AS
-SELECT q.queue FROM tenants t JOIN queues q USING (tenant) WHERE t.suspended_at IS NOT NULL;
+
+-- The queues of suspended tenants. A fire reads it once for its whole batch, and it is nearly always empty. A table and
+-- not a view: a fire is planned each time, and a join of tenants and queues took 82 microseconds to plan, this takes 5.
+CREATE TABLE suspended_queues (
+    queue integer PRIMARY KEY REFERENCES queues ON DELETE CASCADE
+);
+
+-- A registration that began before a suspension may add a queue after it. The lock makes each of the two wait for the
+-- other: the second one sees what the first one did.
+CREATE FUNCTION suspend_new_queue() RETURNS trigger LANGUAGE plpgsql AS $$
+DECLARE
+    since timestamptz;
+BEGIN
+    SELECT suspended_at INTO since FROM tenants WHERE tenant = NEW.tenant FOR SHARE;
+    IF since IS NOT NULL THEN
+        INSERT INTO suspended_queues (queue) VALUES (NEW.queue);
+    END IF;
+    RETURN NULL;
+END $$;
+
+CREATE TRIGGER suspend_new_queue AFTER INSERT ON queues FOR EACH ROW EXECUTE FUNCTION suspend_new_queue();
