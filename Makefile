@@ -6,10 +6,11 @@ PEERS_READY := .venv/peers/.ready
 CLIENTS_READY := .venv/http-clients/.ready
 BENCH_PEERS ?=
 BENCH_HTTP_CLIENTS ?=
+AUDIT ?=
 DETENT_DATA_DIR ?= .detent
 
 .DEFAULT_GOAL := help
-.PHONY: help run test test-long check lint format lock bench bench-smoke bench-peers bench-http-clients bench-dashboard chaos screenshots docs docs-cli openapi clean
+.PHONY: help run test test-long check lint format lock bench bench-smoke bench-peers bench-http-clients bench-dashboard chaos screenshots docs docs-cli openapi sbom audit-dependencies dist clean
 
 help:  ## Show this help
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-18s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -104,9 +105,18 @@ openapi: $(READY)  ## Write docs/openapi.json and docs/problems.md anew, and tel
 	@$(BIN)/python -m tests.api.openapi_file
 
 lock: $(READY)  ## Resolve dependencies anew into requirements/*.lock
-	@$(BIN)/uv pip compile --quiet --generate-hashes --no-header --no-annotate --group dev --extra embedded --extra otel --extra zookeeper --extra redis pyproject.toml -o requirements/dev.lock
+	@$(BIN)/uv pip compile --quiet --generate-hashes --no-header --no-annotate --group dev --extra all pyproject.toml -o requirements/dev.lock
 	@$(BIN)/uv pip compile --quiet --generate-hashes --no-header --no-annotate requirements/peers.in -o requirements/peers.lock
 	@$(BIN)/uv pip compile --quiet --generate-hashes --no-header --no-annotate requirements/http-clients.in -o requirements/http-clients.lock
+
+sbom: $(READY)  ## Write the bill of materials (CycloneDX) of the runtime dependencies into dist
+	@$(BIN)/python -m tools.sbom
+
+audit-dependencies: $(READY)  ## Look for known vulnerabilities in the locked dependencies (AUDIT="--ignore-vuln ID")
+	@$(BIN)/python -m tools.audit_dependencies $(AUDIT)
+
+dist: $(READY)  ## Build the files of a release from the newest commit into dist: wheel, source archive, SBOM, SHA-256 sums
+	@$(BIN)/python -m tools.release_files
 
 clean:  ## Remove what the targets above made (not the data in .detent)
 	@rm -rf .venv .mypy_cache .ruff_cache .hypothesis .import_linter_cache .cache dist build

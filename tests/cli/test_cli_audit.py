@@ -146,7 +146,7 @@ def test_a_tick_is_explained_in_plain_sentences(detent: CommandLine) -> None:
     assert told.lines[0].startswith(f"{tick[0][:10]} {tick[0][11:19]}")
     assert "is a tick of 'told'. Its schedule was: Every second, set by revision 1 at " in told.lines[0]
     assert any(line.startswith("The leader of its partition, ") and " was node " in line for line in told.lines)
-    assert any("which ended dead" in line for line in told.lines)
+    assert any("which died at" in line for line in told.lines)
     assert any(line.startswith("Attempt 1 started") and "failed after" in line for line in told.lines)
     assert good(detent("explain", "told", tick[0], "-q")).lines == [tick[5]]
     off = (datetime.fromisoformat(tick[0]) + timedelta(milliseconds=300)).isoformat()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from datetime import UTC, datetime, timedelta
 from typing import Any
 from uuid import UUID, uuid4
@@ -12,6 +13,7 @@ import pytest
 from detent.contract.run import Attempt, Run
 from detent.dashboard.charts import (
     Axis,
+    ChartMark,
     DueStep,
     bars,
     clock_marks,
@@ -21,6 +23,7 @@ from detent.dashboard.charts import (
     quantile,
     quantile_of_buckets,
 )
+from detent.dashboard.svg import lane_svg
 from detent.domain.states import RunStatus
 from detent.store.overview import RecentRun, TimelineStep
 
@@ -83,7 +86,7 @@ def test_an_hour_shows_its_worst_status() -> None:
     rows = [{"at": NOON, "status": 1, "runs": 59}, {"at": NOON, "status": 2, "runs": 1}]
     drawn = heat(rows, [NOON + 2 * HOUR], NOON + HOUR)
     shown = {cell.hour: (cell.status, cell.runs) for cell in drawn.cells}
-    assert shown == {12: ("dead", 60), 14: ("planned", 1)}
+    assert shown == {12: ("dead", 60), 14: ("scheduled", 1)}
     assert len(drawn.days) == 36
 
 
@@ -91,8 +94,15 @@ def test_ticks_in_one_step_are_one_mark() -> None:
     axis = Axis(NOON, NOON + 10 * HOUR, 10)
     job, sample = UUID(int=1), UUID(int=2)
     past = [TimelineStep(job, 0, "succeeded", 5, sample), TimelineStep(job, 0, "dead", 1, sample)]
-    marks = lane(past, [DueStep(9, NOON + 9.5 * HOUR, "planned")], axis)
-    assert [(mark.left, mark.status, mark.runs) for mark in marks] == [(0, "dead", 6), (90, "planned", 1)]
+    marks = lane(past, [DueStep(9, NOON + 9.5 * HOUR, "scheduled")], axis)
+    assert [(mark.left, mark.status, mark.runs) for mark in marks] == [(0, "dead", 6), (90, "scheduled", 1)]
+
+
+def test_recorded_marks_end_at_now_and_scheduled_ones_begin_there() -> None:
+    marks = [ChartMark(50, 10, status, 1, None, NOON) for status in ("succeeded", "scheduled", "paused")]
+    drawn = lane_svg("any", marks, [], now_at=54)
+    places = re.findall(r'class="tick s-(\w+)" x="(\d+)%" y="\d+" width="(\d+)%"', drawn)
+    assert places == [("succeeded", "50", "4"), ("scheduled", "54", "6"), ("paused", "50", "10")]
 
 
 def test_clock_marks_are_round_and_few() -> None:

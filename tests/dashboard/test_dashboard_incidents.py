@@ -49,9 +49,9 @@ async def test_an_open_incident_is_shown_on_every_page_until_it_closes(pages: Pa
     assert f"it said {SHOWN}" in problems
     assert f'href="{missed}/edit"' in problems
     assert "did not succeed within 30 min of its tick" in (await pages.get("/")).text
-    assert "(2 consecutive misses)" in (await pages.get(missed)).text
+    assert "(reported after 2 consecutive misses)" in (await pages.get(missed)).text
     await sql.execute(CLOSE)
-    assert "missed deadline is open" not in (await pages.get("/cluster/problems")).text
+    assert "missed deadline is unresolved" not in (await pages.get("/cluster/problems")).text
     assert "did not succeed" not in (await pages.get("/")).text
     assert "recovered" in (await pages.get(missed)).text
 
@@ -97,7 +97,7 @@ async def test_very_many_incidents_are_counted_up_to_a_limit_and_the_newest_show
         " SELECT tenant, job, 'start', interval '1 s', now(), 1 FROM jobs, generate_series(1, 1200)"
     )
     text = (await pages.get("/cluster/problems")).text
-    assert "1,000 or more missed deadlines are open" in text
+    assert "1,000 or more missed deadlines are unresolved" in text
     assert "The newest 20" in text
     assert text.count('id="incident-') == 20
     assert "1,001+" in text

@@ -6,8 +6,10 @@ import html
 import json
 from typing import Any
 
+import msgspec
 import pytest
 
+from detent.dashboard.form import values_of
 from detent.domain.registration import read_document
 from detent.domain.secret_keys import read_master_keys
 from detent.jobs import JobOperations
@@ -58,3 +60,38 @@ async def test_the_form_keeps_the_references_of_headers(pages: Pages, stored: No
     assert str(job.target.headers["Authorization"]) == json.dumps(REFERENCE)
     assert job.target.headers["Accept"] == "text/html"
     assert job.signing is not None  # which the form does not show
+
+
+VARIABLES = {
+    "TOKEN": REFERENCE,
+    "PLAIN": "a=b # c",
+    "LINES": "one\ntwo",
+    "SPACED": " x ",
+    "QUOTED": '"x"',
+    "EMPTY": "",
+    "SAME_AS_A_REFERENCE": '{"secret": "payments"}',
+}
+
+
+@pytest.mark.parametrize("command", ["echo 'it' \"$TOKEN\"", ["printenv", "TOKEN"], "[ -f x ] && y"])
+async def test_the_form_keeps_the_variables_of_a_command(pages: Pages, stored: None, command: Any) -> None:
+    target = {"type": "shell", "command": command, "env": VARIABLES}
+    document = read_document({"name": "job", "schedule": "every 1d", "target": target})
+    await JobOperations(pages.store).registration.add([document])
+    page = await pages.get("/jobs/job/edit")
+    shown = values_of(await pages.store.jobs.find("job", tenant=1), {})
+    assert shown["env"] in html.unescape(page.text)
+    form = {"kind": "every", "every": "2d", "target": "shell", "command": shown["command"], "env": shown["env"]}
+    changed = await pages.post("/jobs/job/edit", page.csrf, **form)
+    assert changed.status == 204, changed.text
+    job = await pages.store.jobs.find("job", tenant=1)
+    assert job is not None
+    assert msgspec.to_builtins(job.target) == target
+
+
+async def test_a_variable_without_an_equals_sign_is_refused(pages: Pages) -> None:
+    page = await pages.get("/jobs/new")
+    form = {"name": "job", "kind": "every", "every": "2d", "target": "shell", "command": "true", "env": "TOKEN"}
+    refused = await pages.post("/jobs", page.csrf, **form)
+    assert "The variable &#39;TOKEN&#39; has no equals sign: write one NAME=value per line." in refused.text
+    assert await pages.store.jobs.find("job", tenant=1) is None

@@ -77,7 +77,7 @@ async def pause_in_bulk(browser: Browser) -> None:
     await expect(dialog).to_contain_text("Paused 1 job")
     assert await browser.axe() == []
     await dialog.get_by_role("button", name="Close").click()
-    await expect(page.locator("#rows .s-paused")).to_be_visible()
+    await expect(page.locator("#rows tr .s-paused")).to_be_visible()
 
 
 async def retry_dead_runs(browser: Browser, run: str) -> None:

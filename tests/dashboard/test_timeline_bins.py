@@ -67,7 +67,7 @@ def test_every_tick_that_ran_is_drawn_and_none_is_unaccounted(seconds: int, leng
     axis, schedule = axis_at(now, length), every(seconds)
     ticks = past_ticks(schedule, axis, now)
     marks = drawn(schedule, ticks, axis, now)
-    assert {mark.status for mark in marks} <= {"succeeded", "planned"}
+    assert {mark.status for mark in marks} <= {"succeeded", "scheduled"}
     for tick in ticks[:: max(1, len(ticks) // 50)]:
         assert any(mark.status == "succeeded" for mark in marks if covers(mark, tick, axis)), tick
 
@@ -114,7 +114,7 @@ def test_a_due_tick_is_pending_until_fired_and_paused_during_a_pause() -> None:
     segment = LedgerSegment(EPOCH - timedelta(days=1), None, schedule)
     first = schedule.next_after(axis.since)
     due = due_steps([segment], first, axis, now)
-    assert {mark.status for mark in lane([], due, axis)} == {"pending", "planned"}
+    assert {mark.status for mark in lane([], due, axis)} == {"pending", "scheduled"}
     due = due_steps([segment._replace(paused=True)], None, axis, now)
     assert {mark.status for mark in lane([], due, axis)} == {"paused"}
 
@@ -125,7 +125,7 @@ def test_a_tick_that_was_not_read_is_not_unaccounted() -> None:
     segment = LedgerSegment(EPOCH - timedelta(days=1), None, schedule)
     due = due_steps([segment], schedule.next_after(now), axis, now)
     marks = lane([], due, axis, read_since=now + SECOND)
-    assert {mark.status for mark in marks} == {"unread", "planned"}
+    assert {mark.status for mark in marks} == {"unread", "scheduled"}
 
 
 async def test_the_page_shows_an_unaccounted_tick_only_for_its_job(pages: Pages, sql: Any) -> None:

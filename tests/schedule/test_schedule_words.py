@@ -75,6 +75,11 @@ def test_a_schedule_is_said_in_plain_english(text: str, words: str) -> None:
     assert Schedule.parse(text, anchor=NOW).describe() == words
 
 
+def test_the_time_of_a_one_off_is_said_in_its_zone() -> None:
+    once = Schedule.parse("2026-12-31T22:00:00", timezone="Europe/Berlin")
+    assert once.describe() == "Once, at 2026-12-31T22:00:00+01:00"
+
+
 def test_both_day_fields_are_said_with_their_rule() -> None:
     assert Schedule.parse("0 0 13 * FRI", day_match="or").describe() == ("At 00:00 on day 13 of the month or on Friday")
     assert Schedule.parse("0 0 13 * FRI", day_match="and").describe() == (

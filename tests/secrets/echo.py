@@ -1,7 +1,9 @@
-"""A target that answers with everything it got, as a debugging endpoint would: /ok, or /fail with status 500."""
+"""A target that answers with everything it got, as a debugging endpoint would: /ok, /fail with status 500, or /hang
+without an end."""
 
 from __future__ import annotations
 
+import asyncio
 from types import TracebackType
 from typing import NamedTuple
 
@@ -11,6 +13,7 @@ from aiohttp import web
 class Received(NamedTuple):
     headers: dict[str, str]
     body: bytes
+    mode: str
 
 
 class Echo:
@@ -33,11 +36,14 @@ class Echo:
         await self._runner.cleanup()
 
     def of(self, job: str) -> list[Received]:
-        return [call for call in self.calls if call.headers["Detent-Job"] == job]
+        return [call for call in self.calls if call.headers.get("Detent-Job") == job]
 
     async def _take(self, request: web.Request) -> web.Response:
         body = await request.read()
-        self.calls.append(Received(dict(request.headers), body))
+        mode = request.match_info["mode"]
+        self.calls.append(Received(dict(request.headers), body, mode))
+        if mode == "hang":
+            await asyncio.Event().wait()
         lines = [f"{name}: {value}" for name, value in request.headers.items()]
-        status = 500 if request.match_info["mode"] == "fail" else 200
+        status = 500 if mode == "fail" else 200
         return web.Response(status=status, body="\n".join(lines).encode() + b"\n\n" + body)

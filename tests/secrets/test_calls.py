@@ -95,6 +95,45 @@ async def test_values_arrive_in_headers_and_payload_and_do_not_come_back(
     assert "quoted" not in told
 
 
+LITERAL = "sk_literal/Zm9v+YmFyYmF6"
+
+
+@pytest.mark.parametrize("mode", ["ok", "fail"])
+async def test_a_literal_credential_does_not_come_back(
+    store: Store, start: StartSession, runner: HttpTargetRunner, echo: Echo, values: SecretValues, mode: str
+) -> None:
+    headers = {"Authorization": f"Bearer {LITERAL}", "X-Trace": "not-a-credential"}
+    target = {"type": "http", "url": f"{echo.url}/{mode}", "headers": headers}
+    (job,) = await JobOperations(store).registration.add([spec(target=target, payload={"again": LITERAL})])
+    await start(runner, secrets=values)
+    told = json.dumps(await ran(store, job))
+    (call,) = echo.calls
+    assert call.headers["Authorization"] == f"Bearer {LITERAL}"
+    assert "Authorization: ********" in told
+    assert "X-Trace: not-a-credential" in told
+    assert LITERAL not in told
+
+
+async def test_a_literal_credential_beside_a_reference_does_not_come_back(
+    store: Store,
+    start: StartSession,
+    runner: HttpTargetRunner,
+    echo: Echo,
+    commands: SecretCommands,
+    values: SecretValues,
+) -> None:
+    await commands.set(1, "payments", VALUE)
+    headers = {"X-Api-Key": LITERAL, "Authorization": {"secret": "payments"}}
+    target = {"type": "http", "url": f"{echo.url}/ok", "headers": headers}
+    (job,) = await JobOperations(store).registration.add([spec(target=target)])
+    await start(runner, secrets=values)
+    told = json.dumps(await ran(store, job))
+    assert (echo.calls[0].headers["X-Api-Key"], echo.calls[0].headers["Authorization"]) == (LITERAL, VALUE)
+    assert "X-Api-Key: ********" in told
+    assert LITERAL not in told
+    assert VALUE not in told
+
+
 async def test_a_failure_does_not_tell_the_value(
     store: Store, start: StartSession, echo: Echo, commands: SecretCommands, values: SecretValues
 ) -> None:

@@ -3,24 +3,21 @@
 from __future__ import annotations
 
 import asyncio
-import base64
 import json
 import tempfile
 from collections.abc import AsyncIterator, Iterator
 from contextlib import closing
 from pathlib import Path
 from typing import Any
-from urllib.parse import quote
 
-import aiohttp
 import pytest
 
 from detent.client import Client, JsonClient
-from detent.dashboard.views import ALL
 from detent.runtime.envelope import generate_master_key, generate_signing_key
 from detent.store import Store
 from tests.secrets.echo import Echo
-from tests.support.processes import Node, Nodes, environment
+from tests.support.leaks import answers, found_in, pages, printed, tables
+from tests.support.processes import Node, Nodes
 from tests.support.waiting import until
 
 STORED = "planted/stored+value=4eC39Hq"
@@ -61,15 +58,6 @@ async def raises(run):
     tell(run)
     raise RuntimeError(f"failed with {run.payload}")
 """
-
-
-def spellings(value: str) -> set[str]:
-    encoded = base64.b64encode(value.encode()).decode()
-    return {value, json.dumps(value)[1:-1], quote(value, safe=""), quote(value), encoded, value.encode().hex()}
-
-
-def found_in(text: str, *values: str) -> list[str]:
-    return [value for value in values for form in spellings(value) if form in text]
 
 
 @pytest.fixture
@@ -169,10 +157,10 @@ async def test_no_value_of_a_secret_is_anywhere_but_in_its_target(
     claimed = await _claimed(node, client, keys["work"])
     assert claimed["payload"] == REFERENCES
     places = {"log": node.text, "claim": json.dumps(claimed)}
-    places |= {f"table {name}": text async for name, text in _tables(sql)}
-    places |= {f"api {path}": text async for path, text in _answers(node.url, keys["admin"], runs)}
-    places |= {f"page {path}": text async for path, text in _pages(node.url, keys["admin"], runs)}
-    places["export"] = await _export(nodes, node.url, keys["admin"])
+    places |= {f"table {name}": text async for name, text in tables(sql)}
+    places |= {f"api {path}": text async for path, text in answers(node.url, keys["admin"], runs)}
+    places |= {f"page {path}": text async for path, text in pages(node.url, keys["admin"], runs)}
+    places["export"] = await printed(nodes.folder, node.url, keys["admin"], ["export"])
     assert "env:PLANTED_TOKEN" in places["export"]
     assert len(places) > 60
     assert {place: found for place, text in places.items() if (found := found_in(text, *SECRETS))} == {}
@@ -203,75 +191,19 @@ async def _claimed(node: Node, client: JsonClient, key: str) -> Any:
     return run
 
 
-async def _tables(sql: Any) -> AsyncIterator[tuple[str, str]]:
-    names = await sql.fetch("SELECT tablename FROM pg_tables WHERE schemaname = 'detent'")
-    for (name,) in names:
-        rows = await sql.fetch(f'SELECT t::text FROM "{name}" t')
-        yield name, "\n".join(row[0] for row in rows)
-
-
-async def _answers(url: str, key: str, runs: dict[str, Any]) -> AsyncIterator[tuple[str, str]]:
-    """Every GET of the OpenAPI document, for every job and run."""
-    async with aiohttp.ClientSession(headers={"Authorization": f"Bearer {key}"}) as session:
-        document = await (await session.get(f"{url}/openapi.json")).json()
-        paths = ["/metrics", "/readyz?verbose", *_filled(document["paths"], runs)]
-        for path in paths:
-            async with session.get(f"{url}{path}") as answer:
-                assert answer.status < 500, path
-                yield path, await answer.text()
-
-
-def _filled(paths: Any, runs: dict[str, Any]) -> Iterator[str]:
-    for path, methods in paths.items():
-        if "get" not in methods:
-            continue
-        for name, run in runs.items():
-            filled = path.replace("/jobs/{id}", f"/jobs/{name}").replace("/runs/{id}", f"/runs/{run['id']}")
-            filled = filled.replace("{revision}", "1").replace("{name}", "stored")
-            tick = run["scheduled_at"].replace("+", "%2B")
-            yield f"{filled}?at={tick}" if path.endswith("explain") else filled
-            if filled == path:
-                break
-
-
-async def _pages(url: str, key: str, runs: dict[str, Any]) -> AsyncIterator[tuple[str, str]]:
-    async with aiohttp.ClientSession(cookie_jar=aiohttp.CookieJar(unsafe=True)) as session:
-        form = {"key": key, "next": "/"}
-        async with session.post(f"{url}/login", data=form, headers={"Origin": url}) as answer:
-            assert answer.status == 200, await answer.text()
-        for view in ALL:
-            for name, run in runs.items():
-                path = view.path.replace("/jobs/{id}", f"/jobs/{name}").replace("/runs/{id}", f"/runs/{run['id']}")
-                async with session.get(f"{url}{path}") as answer:
-                    text = await answer.text()
-                    assert answer.status == 200, (path, text)
-                    assert "login" not in str(answer.url)
-                    yield path, text
-                if path == view.path:
-                    break
-
-
-async def _export(nodes: Nodes, url: str, key: str) -> str:
-    process = await asyncio.create_subprocess_exec(
-        *(str(nodes.started[0].python), "-m", "detent", "export"),
-        cwd=nodes.folder,
-        env=environment(nodes.folder, DETENT_API_URL=url, DETENT_API_KEY=key),
-        stdout=asyncio.subprocess.PIPE,
-    )
-    out, _ = await process.communicate()
-    assert process.returncode == 0
-    return out.decode()
-
-
 async def test_a_worker_that_pulls_gets_values_with_its_own_scope_and_cannot_store_them(
     node: Node, client: JsonClient, keys: dict[str, str], sql: Any
 ) -> None:
     await in_thread(client.set_secret, "stored", STORED)
-    target = {"type": "http", "url": "http://127.0.0.1:9/", "headers": {"Authorization": {"secret": "stored"}}}
+    headers = {"Authorization": {"secret": "stored"}, "X-Api-Key": LITERAL}
+    target = {"type": "http", "url": "http://127.0.0.1:9/", "headers": headers}
     document = {"name": "pulled", "schedule": "every 1d", "target": target, "payload": REFERENCES, "queue": "pull"}
     await in_thread(client.create_job, {**document, "max_retries": 0})
     with Client(node.url, keys["secrets"]) as worker:
-        for report, said in ((worker.complete_run, {"seen": STORED}), (worker.fail_run, f"no {STORED}")):
+        for report, said in (
+            (worker.complete_run, {"seen": STORED, "too": LITERAL}),
+            (worker.fail_run, f"no {STORED}, no {LITERAL}"),
+        ):
             triggered = await in_thread(client.trigger_job, "pulled")
             (run,) = await in_thread(worker.claim_runs, "pull", "a worker", targets=["http"])
             assert run.target.headers["Authorization"] == STORED
@@ -280,7 +212,8 @@ async def test_a_worker_that_pulls_gets_values_with_its_own_scope_and_cannot_sto
             told = json.dumps(await in_thread(client.get_run, triggered["id"]))
             assert "********" in told
             assert STORED not in told
-    text = node.text + "".join([text async for _, text in _tables(sql)])
+            assert LITERAL not in told
+    text = node.text + "".join([text async for _, text in tables(sql)])
     assert found_in(text, STORED) == []
 
 
@@ -299,10 +232,10 @@ async def test_a_reader_sees_no_literal_credential(
         return found if found["status"] in ENDED else None
 
     runs = {"literal": {**await until(ended, 60, "the run to end"), "id": run["id"]}}
-    places = {path: text async for path, text in _answers(node.url, keys["read"], runs)}
-    places |= {f"page {path}": text async for path, text in _pages(node.url, keys["read"], runs)}
-    places["export"] = await _export(nodes, node.url, keys["read"])
+    places = {path: text async for path, text in answers(node.url, keys["read"], runs)}
+    places |= {f"page {path}": text async for path, text in pages(node.url, keys["read"], runs)}
+    places["export"] = await printed(nodes.folder, node.url, keys["read"], ["export"])
     assert [path for path, text in places.items() if found_in(text, LITERAL)] == []
     assert sum("********" in text for text in places.values()) >= 5
-    seen = [text async for path, text in _answers(node.url, keys["admin"], runs) if path == "/api/v1/jobs/literal"]
+    seen = [text async for path, text in answers(node.url, keys["admin"], runs) if path == "/api/v1/jobs/literal"]
     assert found_in("".join(seen), LITERAL)

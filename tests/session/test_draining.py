@@ -112,12 +112,16 @@ async def test_what_is_not_there_is_reported_by_the_checks(start: Any, store: St
     assert "secret" not in held.why and "ann" not in held.why
 
 
-async def test_elections_are_purged_after_a_month(store: Store, look: Any) -> None:
-    for days in (29, 31):
+async def test_elections_are_purged_after_a_month_but_for_the_leader_of_each_partition_then(
+    store: Store, look: Any
+) -> None:
+    for partition, days in ((1, 29), (1, 31), (1, 32), (2, 90), (2, 91)):
         await look.execute(
             "INSERT INTO elections (partition, term, node, nomination, at)"
-            " VALUES (1, $1::integer, 7, 0, now() - make_interval(days => $1::integer))",
+            " VALUES ($1, 100 - $2::integer, 7, 0, now() - make_interval(days => $2::integer))",
+            partition,
             days,
         )
     await store.cluster.purge_elections()
-    assert await look.fetchval("SELECT array_agg(term) FROM elections") == [29]
+    kept = await look.fetch("SELECT partition, 100 - term AS days FROM elections ORDER BY partition, term DESC")
+    assert [tuple(row) for row in kept] == [(1, 29), (1, 31), (2, 90)]

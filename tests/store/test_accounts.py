@@ -213,8 +213,8 @@ async def test_a_dead_run_is_explained_with_every_attempt(verbs: Store, look: An
     tick = await fire(verbs, look, job)
     await settle(verbs, look, job, tick, RunStatus.DEAD)
     told = await sentences(verbs, job, tick)
-    assert "ended dead" in told
-    assert "retries exhausted" in told
+    assert "died at" in told
+    assert "because its retries were used up" in told
     assert "Attempt 1 started 4 ms after the tick on node 0000000000000007 and failed after 1.0 s: it broke." in told
 
 

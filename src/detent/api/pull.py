@@ -203,17 +203,19 @@ async def _claimed(api: Api, pulled: Pulled) -> ClaimedRun | None:
 
 
 async def _mask_of(api: Api, run: str, token: int) -> Mask | None:
-    """What hides the secrets that this worker got with its claim; None: it got none."""
+    """What hides the secrets that this worker got with its claim, and literal credentials; None: there are none."""
     if api.caller.scope != "secrets":
         return None
     held = await api.store.pull.held(tenant=api.tenant, key=run_key(run), token=token)
     if held is None:
         return None
     definition = await with_own_payload(api.store, held.claim, held.definition, pool=PoolName.PULL)
-    if definition is None or not definition.refers:
+    if definition is None:
         return None
+    call = call_of(held.claim, definition)
+    if not definition.refers:
+        return call.mask
     try:
-        call = call_of(held.claim, definition)
         return (await api.secret_values.fill_for_pull(call, definition._replace(tenant=api.tenant))).mask
     except SecretFault as fault:
         raise Unavailable(f"{fault} Without it the report cannot be masked: report again later.") from fault

@@ -23,7 +23,7 @@ STATUSES = {code: str(status) for status, code in CODES.items()}
 # The status that a mark shows when it covers runs of several.
 WORST_FIRST = (
     *("unaccounted", "dead", "missed", "retrying", "running", "pending", "cancelled", "skipped", "succeeded"),
-    *("unread", "paused", "planned"),
+    *("unread", "paused", "scheduled"),
 )
 MAX_STEPS_PER_MARK = 4
 MICROSECOND = timedelta(microseconds=1)
@@ -188,16 +188,16 @@ class Heat(NamedTuple):
     today: int
 
 
-def heat(hours: Iterable[Row], planned: Iterable[datetime], now: datetime, back: int = 28, ahead: int = 7) -> Heat:
+def heat(hours: Iterable[Row], scheduled: Iterable[datetime], now: datetime, back: int = 28, ahead: int = 7) -> Heat:
     """One column per day, one row per hour, UTC. `strength` is 1 to 4."""
     first = (now - back * DAY).astimezone(UTC).date()
     counts: dict[datetime, dict[str, int]] = defaultdict(dict)
     for row in hours:
         counts[row["at"]][STATUSES[row["status"]]] = row["runs"]
-    for tick in planned:
+    for tick in scheduled:
         hour = tick.astimezone(UTC).replace(minute=0, second=0, microsecond=0)
         if tick > now:
-            counts[hour]["planned"] = counts[hour].get("planned", 0) + 1
+            counts[hour]["scheduled"] = counts[hour].get("scheduled", 0) + 1
     most = max((sum(found.values()) for found in counts.values()), default=1)
     cells = [
         cell for at, found in counts.items()
@@ -247,8 +247,8 @@ class Axis(NamedTuple):
 
 
 class DueStep(NamedTuple):
-    """A step of the axis with due ticks: the last of them, and its status if no run is recorded: planned, pending (due
-    and not fired yet), paused, or unaccounted (the cursor has passed it)."""
+    """A step of the axis with due ticks: the last of them, and its status if no run is recorded: scheduled, pending
+    (due and not fired yet), paused, or unaccounted (the cursor has passed it)."""
 
     step: int
     at: datetime
@@ -278,7 +278,7 @@ def _due_status(segment: LedgerSegment, tick: datetime, next_tick: datetime | No
     if segment.paused and segment.until is None:
         return "paused"
     if tick > now:
-        return "planned"
+        return "scheduled"
     return "pending" if next_tick is not None and tick >= next_tick else "unaccounted"
 
 
@@ -293,7 +293,7 @@ def lane(
             count, _ = found[step].get(each.status, (0, None))
             found[step][each.status] = (count + (each.runs if each.until is None else 1), each.sample)
     for each_due in due:
-        if each_due.step in found and each_due.status != "planned":
+        if each_due.step in found and each_due.status != "scheduled":
             continue
         unread = read_since is not None and each_due.at < read_since
         status = "unread" if unread and each_due.status == "unaccounted" else each_due.status

@@ -14,7 +14,7 @@ from detent.dashboard.changes import Form, text_of
 from detent.domain.job import JobSpec, kind_of
 from detent.domain.job_fields import JobField, fields_of
 from detent.domain.schedule.interval import parse_every
-from detent.domain.secret_ref import read_header
+from detent.domain.secret_ref import SecretRef, read_header
 from detent.errors import UsageError
 
 _EVERY = re.compile(r"(?:@?every\s+)?(.+)", re.IGNORECASE)
@@ -84,7 +84,9 @@ def _target(form: Form) -> dict[str, Any]:
                 "isolate": text_of(form, "isolate") or "thread",
             }
         case "shell":
-            return {"type": "shell", "command": text_of(form, "command")}
+            shell: dict[str, Any] = {"type": "shell", "command": _command(text_of(form, "command"))}
+            env = _variables(text_of(form, "env"))
+            return {**shell, "env": env} if env else shell
         case _:
             target: dict[str, Any] = {"type": "http", "url": text_of(form, "url")}
             target["method"] = text_of(form, "method") or "POST"
@@ -100,6 +102,32 @@ def _headers(text: str) -> dict[str, Any]:
             raise UsageError(f"The header {line!r} has no colon: write one Name: value per line.", "/target")
         headers[name.strip()] = msgspec.to_builtins(read_header(value.strip()))
     return headers
+
+
+def _command(text: str) -> str | list[str]:
+    """A command line; or the words of one as JSON, as the form shows a command that needs no shell."""
+    try:
+        return msgspec.json.decode(text, type=list[str]) if text.startswith("[") else text
+    except (msgspec.DecodeError, UnicodeEncodeError):
+        return text
+
+
+def _variables(text: str) -> dict[str, Any]:
+    variables: dict[str, Any] = {}
+    for line in filter(None, map(str.strip, text.splitlines())):
+        name, sign, value = line.partition("=")
+        if not sign:
+            raise UsageError(f"The variable {line!r} has no equals sign: write one NAME=value per line.", "/target")
+        variables[name.strip()] = _variable_from(value.strip())
+    return variables
+
+
+def _variable_from(text: str) -> Any:
+    """Text, a reference as JSON, or text as JSON, which may have line breaks and spaces at its ends."""
+    try:
+        return msgspec.json.decode(text, type=str) if text.startswith('"') else msgspec.to_builtins(read_header(text))
+    except (msgspec.DecodeError, UnicodeEncodeError):
+        return text
 
 
 def _payload(form: Form) -> Any:
@@ -159,7 +187,7 @@ def values_of(job: Job | None, query: Mapping[str, str]) -> dict[str, Any]:
         empty = {name: _shown(_default(name)) for name in FIELDS}
         start = {"kind": "cron", "cron": "0 9 * * MON-FRI", "rrule": "", "every": "15m", "at": ""}
         rest = {"name": "", "timezone": "UTC", "payload": "", "tags": "", "target": "http", "url": "", "method": "POST"}
-        known = {**empty, **start, **rest, "headers": "", "function": "", "isolate": "thread", "command": ""}
+        known = {**empty, **start, **rest, "headers": "", "function": "", "isolate": "thread", "command": "", "env": ""}
         return {**known, **{name: value for name, value in query.items() if name in known}}
     values = {name: _shown(getattr(job, name)) for name in FIELDS}
     payload = "" if job.payload is None else json.dumps(job.payload, indent=2, ensure_ascii=False)
@@ -218,5 +246,13 @@ def _target_values(job: Job) -> dict[str, str]:
         "headers": "\n".join(f"{name}: {value}" for name, value in getattr(target, "headers", {}).items()),
         "function": getattr(target, "function", ""),
         "isolate": getattr(target, "isolate", "thread"),
-        "command": command if isinstance(command, str) else json.dumps(command),
+        "command": command if isinstance(command, str) else json.dumps(command, ensure_ascii=False),
+        "env": "\n".join(f"{name}={_variable_text(value)}" for name, value in getattr(target, "env", {}).items()),
     }
+
+
+def _variable_text(value: str | SecretRef) -> str:
+    """One line that `_variable_from` reads back."""
+    if isinstance(value, SecretRef):
+        return str(value)
+    return value if _variable_from(value.strip()) == value and value.isprintable() else json.dumps(value)

@@ -43,9 +43,11 @@ def number(value: float | None) -> str:
     return f"{value:,.0f}" if float(value).is_integer() or value >= 100 else f"{value:,.1f}"
 
 
-def rate(per_second: float) -> str:
-    """`320/s`, `4.2/s`, `12/min`"""
-    return f"{number(per_second)}/s" if per_second >= 1 else f"{number(round(per_second * 60, 1))}/min"
+def rate(per_second: float, what: str) -> str:
+    """`320 runs/s`, `4.2 runs/s`, `12 runs/min`"""
+    if per_second >= 1:
+        return f"{number(per_second)} {what}/s"
+    return f"{number(round(per_second * 60, 1))} {what}/min"
 
 
 def seconds(value: float | timedelta | None) -> str:

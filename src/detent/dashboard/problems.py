@@ -34,8 +34,9 @@ ADVICE: dict[str, Advice] = {
         "detent doctor",
     ),
     "held": Advice(
-        "Everything is paused",
-        "Resume when the reason no longer applies. Held ticks run late or are missed, as each job's settings say.",
+        "All ticks are paused",
+        "Resume when the reason no longer applies. Ticks that were due during the pause then run late or are recorded "
+        "as missed, as each job's settings say.",
         "detent resume --all",
     ),
     "leaders": Advice(
@@ -73,7 +74,7 @@ ADVICE: dict[str, Advice] = {
     ),
     "missed": Advice(
         "Ticks were missed",
-        "No node fired them in time: all nodes were down, or everything was paused. Backfill them if they matter.",
+        "No node fired them in time: all nodes were down, or all ticks were paused. Backfill them if they matter.",
         "detent job backfill JOB --from TIME",
     ),
     "late": Advice(
@@ -94,8 +95,8 @@ ADVICE: dict[str, Advice] = {
     "incidents": Advice(
         "Deadline missed",
         "Open the run to see why it failed or still waits. If it never started, check whether nodes are alive and "
-        "serve its queue. If the deadline is too short, edit the job. The problem closes with the next tick that meets "
-        "the deadline.",
+        "serve its queue. If the deadline is too short, edit the job. The problem closes when a later tick meets the "
+        "deadline, or when the late run starts, or succeeds, after all.",
         "detent incident list --open",
     ),
     "aside": Advice(
@@ -182,7 +183,7 @@ async def _of_incidents(page: PageRequest) -> list[ProblemCard]:
         return []
     shown = await store.incidents(tenant=page.tenant, before=None, limit=SHOWN, only_open=True)
     number = f"{count:,}{' or more' if more else ''}"
-    sentence = f"{number} missed {'deadline is' if count == 1 else 'deadlines are'} open."
+    sentence = f"{number} missed {'deadline is' if count == 1 else 'deadlines are'} unresolved."
     described = tuple(describe_incident(incident) for incident in shown)
     return [ProblemCard("incidents", sentence, ADVICE["incidents"], None, True, count, more, described)]
 

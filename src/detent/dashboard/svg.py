@@ -17,7 +17,8 @@ from detent.store.overview import RecentRun
 STEP = 5
 # A run that never started is a small square; any other is a bar whose height is its duration.
 SMALL = frozenset({"skipped", "missed", "cancelled", "pending"})
-LOW = frozenset({"planned", "skipped", "paused", "unread"})
+LOW = frozenset({"scheduled", "skipped", "paused", "unread"})
+NARROWEST = 0.15  # percent
 TITLES = {
     "unaccounted": "due, but no record of it exists",
     "unread": "due; not read: too old, or one of too many",
@@ -63,15 +64,27 @@ def lane_svg(name: str, marks: Sequence[ChartMark], grid: Sequence[float], now_a
     for mark in marks:
         run = f' data-run="{mark.sample}"' if mark.sample else ""
         kind, low = state_class(mark.status), mark.status in LOW
-        worst = " at worst" if mark.runs > 1 and mark.status not in ("succeeded", "planned") else ""
+        worst = " at worst" if mark.runs > 1 and mark.status not in ("succeeded", "scheduled") else ""
+        left, width = _extent(mark, now_at)
         title = TITLES.get(mark.status) or f"{mark.runs} {mark.status}{worst}"
         parts.append(
-            f'<g{run}><rect class="tick {kind}" x="{mark.left}%" y="{8 if low else 4}" width="{mark.width}%" '
+            f'<g{run}><rect class="tick {kind}" x="{left}%" y="{8 if low else 4}" width="{width}%" '
             f'height="{8 if low else 16}"><title>{plain_time(mark.at)}: {escape(title)}</title></rect>'
         )
         if mark.status == "dead":
-            parts.append(f'<rect class="notch" x="{mark.left}%" y="11" width="{mark.width}%" height="2"/>')
+            parts.append(f'<rect class="notch" x="{left}%" y="11" width="{width}%" height="2"/>')
         parts.append("</g>")
     if 0 <= now_at <= 100:
         parts.append(f'<line class="now" x1="{now_at}%" x2="{now_at}%" y1="0" y2="{height}"/>')
     return Markup("".join([*parts, "</svg>"]))  # noqa: S704 - as above
+
+
+def _extent(mark: ChartMark, now_at: float) -> tuple[float, float]:
+    """Left and width. A mark covers a whole step, but what is recorded ends at now, and what is scheduled begins there.
+    A pause lies on both sides."""
+    left, right = mark.left, mark.left + mark.width
+    if mark.status == "scheduled":
+        left = min(max(left, now_at), right - NARROWEST)
+    elif mark.status != "paused":
+        right = max(min(right, now_at), left + NARROWEST)
+    return round(left, 3), round(right - left, 3)

@@ -210,7 +210,7 @@ JOB_FIELDS: tuple[JobField, ...] = (
     ),
     JobField(
         "auto_pause_after",
-        "Pause after dead runs",
+        "Pause after N dead runs",
         "integer",
         "retries",
         "Pause the job after this many consecutive dead runs.",

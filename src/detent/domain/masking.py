@@ -11,14 +11,17 @@ import html
 import json
 import re
 from collections.abc import Iterable, Iterator
+from functools import lru_cache
 from typing import Any
 from urllib.parse import quote, quote_plus
 
+from detent.domain.job import HttpTarget, Target
 from detent.domain.secret_ref import SHORTEST_VALUE
-from detent.domain.sensitive import MASKED
+from detent.domain.sensitive import MASKED, literal_values
 from detent.domain.webhooks import PREFIX
 
 SHORTEST_LINE = 16
+LONGEST_KEPT = 1_000
 _SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9-]* +(\S+)")
 _URL_SAFE = str.maketrans("+/", "-_")
 
@@ -81,6 +84,10 @@ class Mask:
     def __repr__(self) -> str:
         return f"Mask({len(self.values)} values)"
 
+    def joined(self, other: Mask | None) -> Mask:
+        """Masks the values of both."""
+        return self if other is None else Mask((*self.values, *other.values), (self._forms, other._forms))
+
     def text(self, text: str) -> str:
         for form in self._forms:
             if form in text:
@@ -105,6 +112,19 @@ class Mask:
         if isinstance(value, list | tuple):
             return [self.document(one, cut=cut) for one in value]
         return value
+
+
+def literal_mask(target: Target) -> Mask | None:
+    """Masks the literal credentials in the headers of a target; None: it has none, as nearly always."""
+    if type(target) is not HttpTarget or not target.headers:
+        return None
+    values = literal_values(target)
+    if not values:
+        return None
+    return _mask_once(values) if sum(map(len, values)) <= LONGEST_KEPT else Mask(values)
+
+
+_mask_once = lru_cache(maxsize=256)(Mask)
 
 
 def _without_beginning_of(form: str, text: str) -> str:

@@ -68,7 +68,9 @@ class Call(Struct, frozen=True):
     window: Callable[[], datetime | None] = lambda: None
     """Computes `window_start`, which few targets need."""
     mask: Mask | None = None
-    """Hides the secrets that were filled in; None: there are none."""
+    """Hides the secrets that were filled in, and literal credentials in headers; None: there are none."""
+    filled: bool = False
+    """Whether the values of secrets were filled in: then nothing that is made of the target may be kept."""
     signing: Signing | None = None
     """What signs an HTTP call; None: it is not signed."""
 

@@ -26,6 +26,11 @@ def literal_secrets(target: Target) -> list[str]:
     return [name for name, value in target.headers.items() if is_sensitive(name) and isinstance(value, str)]
 
 
+def literal_values(target: HttpTarget) -> tuple[str, ...]:
+    """What those headers hold."""
+    return tuple(value for name, value in target.headers.items() if isinstance(value, str) and is_sensitive(name))
+
+
 def masked_target(target: Target) -> Target:
     hidden = literal_secrets(target)
     if not hidden:

@@ -19,6 +19,12 @@ from detent.domain.schedule import Schedule
 from detent.domain.schedule.preview import clock_notes
 
 MILLISECOND = timedelta(milliseconds=1)
+REASONS = {
+    "retries exhausted": " because its retries were used up",
+    "not retryable": " because its error is not retried",
+    "lost": " because its worker was lost",
+    "discarded": ", and was discarded",
+}
 
 
 class JobEvent(NamedTuple):
@@ -146,7 +152,7 @@ class TickNarrator:
     def _leader(self) -> str:
         leader = self.facts.leader
         if leader is None:
-            return f"The record of which node led its partition, {self.facts.partition}, is no longer kept."
+            return f"Which node led its partition, {self.facts.partition}, is not recorded."
         since = f"since {self.when(leader.since)}, with term {leader.term}"
         return f"The leader of its partition, {self.facts.partition}, was node {leader.node}, {since}."
 
@@ -284,11 +290,11 @@ class TickNarrator:
             yield f"Attempt {run.attempt} started {self._after_tick(run.started_at)} and has not ended."
 
     def _state(self, run: Run) -> str:
-        reason = f": {run.reason}" if run.reason else ""
+        reason = REASONS.get(run.reason, f": {run.reason}") if run.reason else ""
         match run.status:
             case "succeeded" | "dead" | "cancelled":
                 ended = f" at {self.when(run.finished_at)}" if run.finished_at else ""
-                verb = {"succeeded": "succeeded", "dead": "ended dead", "cancelled": "was cancelled"}[str(run.status)]
+                verb = {"succeeded": "succeeded", "dead": "died", "cancelled": "was cancelled"}[str(run.status)]
                 return f"{verb}{ended}{reason}"
             case "running":
                 return f"is running on node {run.node}{reason}"

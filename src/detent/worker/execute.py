@@ -13,7 +13,7 @@ from detent.domain.documents import encode_json
 from detent.domain.idempotency import idempotency_key, plain_key
 from detent.domain.identity import RunKey, milliseconds, run_id_text
 from detent.domain.job import Definition, JobSpec, TargetKind, kind_of
-from detent.domain.masking import Mask
+from detent.domain.masking import Mask, literal_mask
 from detent.domain.run import Call, Cancelled, Claim, Failed, NotBegun, Outcome, Succeeded
 from detent.runtime import failpoints
 from detent.targets.exceptions import LONGEST_ERROR, failure_of
@@ -46,6 +46,7 @@ def call_of(claim: Claim, definition: Definition) -> Call:
         timeout_seconds=spec.timeout_seconds,
         tenant=definition.tenant,
         window=partial(windows.start, claim, definition),
+        mask=literal_mask(spec.target),
     )
 
 

@@ -161,8 +161,8 @@ class SecretValues:
         newest = {name: versions[0].value for name, versions in found.items()}
         target, payload = with_values(call.target, call.payload, newest.get)
         shown = [one for versions in found.values() for one in versions]
-        mask = Mask((one.value for one in shown), (one.forms for one in shown))
-        return msgspec.structs.replace(call, target=target, payload=payload, mask=mask), found
+        mask = Mask((one.value for one in shown), (one.forms for one in shown)).joined(call.mask)
+        return msgspec.structs.replace(call, target=target, payload=payload, mask=mask, filled=True), found
 
     def _reads(self, name: str) -> bool:
         return self._providers is not None or provider_of(name)[0] == "stored"

@@ -31,9 +31,9 @@ async def dismiss(api: Api, names: Names, form: Form) -> ChangeAnswer:
 async def hold(api: Api, names: Names, form: Form) -> ChangeAnswer:
     reason = text_of(form, "reason")
     if not reason:
-        raise UsageError("The reason is missing: say why everything is paused.", "/reason")
+        raise UsageError("The reason is missing: say why all ticks are paused.", "/reason")
     await pause_all(api, HoldRequest(reason))
-    return ChangeAnswer("Everything is paused: no tick fires until you resume.")
+    return ChangeAnswer("All ticks are paused: none fires until you resume.")
 
 
 async def unhold(api: Api, names: Names, form: Form) -> ChangeAnswer:

@@ -35,7 +35,7 @@ function ask(event) {
   event.preventDefault();
   const dialog = document.getElementById("confirm");
   dialog.querySelector(".question").textContent = ctx.confirm;
-  dialog.querySelector("[value=yes]").textContent = ctx.sourceElement.textContent.trim();
+  dialog.querySelector("[value=yes]").textContent = ctx.sourceElement.textContent.trim().replace("…", "");
   dialog.returnValue = "no";
   dialog.addEventListener("close", () => (dialog.returnValue === "yes" ? issueRequest() : dropRequest()), { once: true });
   dialog.showModal();

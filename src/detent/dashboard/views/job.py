@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import shlex
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import msgspec
@@ -25,7 +25,7 @@ from detent.errors import DetentError
 RUNS = 30
 DURATIONS = 120
 NEXT = 10
-PLANNED = 200
+SCHEDULED = 200
 REVISIONS = 8
 INCIDENTS = 6
 DAYS_BACK = 28
@@ -38,8 +38,8 @@ async def load(page: PageRequest) -> dict[str, Any]:
     job: Job = (await get_job(api, reference, ReadHeaders())).value
     recent = (await api.store.overview.recent([job.id], DURATIONS, tenant=page.tenant))[job.id]
     preview, refused = await _preview(page, job)
-    hours, complete = await api.store.overview.hours(job.id, page.now - timedelta(days=DAYS_BACK), tenant=page.tenant)
-    planned = [tick.at for tick in preview.ticks] if preview and job.status == "active" else []
+    hours, complete = await api.store.overview.hours(job.id, _first_midnight(page.now), tenant=page.tenant)
+    scheduled = [tick.at for tick in preview.ticks] if preview and job.status == "active" else []
     lengths = [run.seconds for run in recent if run.seconds is not None]
     incidents = await api.store.expectations.incidents(tenant=page.tenant, before=None, limit=INCIDENTS, job_id=job.id)
     return {
@@ -51,9 +51,10 @@ async def load(page: PageRequest) -> dict[str, Any]:
         "preview": preview,
         "refused": refused,
         "next": preview.ticks[:NEXT] if preview else [],
-        "heat": heat(hours, planned, page.now, DAYS_BACK),
+        "heat": heat(hours, scheduled, page.now, DAYS_BACK),
         "complete": complete,
         "lengths": {
+            "runs": len(lengths),
             "p50": quantile(lengths, 0.5),
             "p95": quantile(lengths, 0.95),
             "longest": max(lengths, default=None),
@@ -67,10 +68,15 @@ async def load(page: PageRequest) -> dict[str, Any]:
     }
 
 
+def _first_midnight(now: datetime) -> datetime:
+    """When the first day of the heat map begins, in UTC."""
+    return (now - timedelta(days=DAYS_BACK)).astimezone(UTC).replace(hour=0, minute=0, second=0, microsecond=0)
+
+
 async def _preview(page: PageRequest, job: Job) -> tuple[Preview | None, str | None]:
     """The next ticks, or the reason why they cannot be computed."""
     asked = PreviewRequest(
-        schedule=job.schedule, timezone=job.timezone, count=PLANNED, dst_gap=job.dst_gap, dst_overlap=job.dst_overlap,
+        schedule=job.schedule, timezone=job.timezone, count=SCHEDULED, dst_gap=job.dst_gap, dst_overlap=job.dst_overlap,
         day_match=job.day_match, dialect=job.dialect, starts_at=job.starts_at, ends_at=job.ends_at, job=str(job.id),
     )  # fmt: skip
     try:

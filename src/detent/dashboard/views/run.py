@@ -52,8 +52,8 @@ def path_of(run: Run, page: PageRequest) -> list[dict[str, Any]]:
     steps.append(began)
     if len(failures) > (run.status == RunStatus.DEAD):
         count = len(failures) - (run.status == RunStatus.DEAD)
-        note = f"{count} attempt{'' if count == 1 else 's'} failed"
-        steps.append({"name": "retried", "at": failures[count - 1].finished_at, "state": "done", "note": note})
+        name, lead = ("1 attempt failed", "") if count == 1 else (f"{count} attempts failed", "the last at ")
+        steps.append({"name": name, "at": failures[count - 1].finished_at, "state": "done", "lead": lead})
     if run.status in OPEN:
         steps.append({"name": str(run.status), "at": page.now, "state": "now", "status": run.status})
         steps.append({"name": "finished", "at": None, "state": "to come"})

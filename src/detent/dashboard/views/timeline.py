@@ -1,4 +1,4 @@
-"""Past and planned ticks of many jobs on one time axis."""
+"""Past and scheduled ticks of many jobs on one time axis."""
 
 from __future__ import annotations
 

@@ -96,6 +96,8 @@ class HistoryWriter:
         self._month = month
         self._job = job
         self._behaviour: Behaviour = job.behaviour
+        url = str(getattr(job.spec.target, "url", "")).partition("?")[0]  # an error names no query
+        self._error = job.behaviour.error.format(url=url)
         self._number = number
         self._partition = partition
         self._chance = chance
@@ -200,7 +202,7 @@ class HistoryWriter:
         broken = timedelta(days=self._behaviour.broken_days)
         in_trouble = broken and self._month.now - tick < broken and tick.hour % 4 != 1
         if in_trouble or self._chance.uniform(0, 100) < self._behaviour.failing:
-            return ("timeout" if "within" in self._behaviour.error else "failed"), self._behaviour.error
+            return ("timeout" if "within" in self._error else "failed"), self._error
         return "succeeded", None
 
 

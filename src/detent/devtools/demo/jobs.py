@@ -10,12 +10,12 @@ from detent.domain.registration import read_document
 
 
 class Behaviour(NamedTuple):
-    """The typical duration of a run; the percentage of attempts that fail, and their error; and for how many past days
-    the runs of some hours all failed."""
+    """The typical duration of a run; the percentage of attempts that fail, and their error, with `{url}` for the
+    target's; and for how many past days the runs of some hours all failed."""
 
     seconds: float
     failing: float = 0.4
-    error: str = "HTTP 503 from http://127.0.0.1/hook: upstream connect error"
+    error: str = "HTTP 503 from {url}"
     broken_days: float = 0
 
 
@@ -26,9 +26,9 @@ class SampleJob(NamedTuple):
     over: bool = False
 
 
-DOWN = "HTTP 503 from https://api.partner.example/v2/export: upstream connect error or disconnect before headers"
-REFUSED = "connection refused by https://payments.example:8443: no route after 3 addresses"
-SLOW = "no answer within 30 s"
+DOWN = "HTTP 502 from {url}"
+OVERLOADED = "HTTP 504 from {url}"
+SLOW = "No answer within 30 s."
 
 # name, schedule, zone, tags, behaviour, other fields
 TABLE: tuple[tuple[str, str, str, str, Behaviour, dict[str, Any]], ...] = (
@@ -40,7 +40,7 @@ TABLE: tuple[tuple[str, str, str, str, Behaviour, dict[str, Any]], ...] = (
         Behaviour(0.12, 0.3),
         {"priority": 2, "expect_start_within": 120},
     ),
-    ("fraud-scoring", "every 2m", "UTC", "risk", Behaviour(0.8, 1.2, "KeyError: 'risk_band' in order 884213"), {}),
+    ("fraud-scoring", "every 2m", "UTC", "risk", Behaviour(0.8, 1.2, "HTTP 500 from {url}"), {}),
     ("inventory-sync", "*/5 * * * *", "UTC", "shop", Behaviour(2.4, 3), {"concurrent_policy": "QUEUE"}),
     ("webhook-retry-sweep", "every 5m", "UTC", "integration", Behaviour(1.1, 1), {}),
     ("cache-warm", "*/10 * * * *", "UTC", "shop", Behaviour(5.5, 0.5), {"concurrent_policy": "REPLACE"}),
@@ -59,7 +59,7 @@ TABLE: tuple[tuple[str, str, str, str, Behaviour, dict[str, Any]], ...] = (
         "0 * * * *",
         "Europe/Berlin",
         "billing",
-        Behaviour(22, 6, REFUSED, 1.2),
+        Behaviour(22, 6, OVERLOADED, 1.2),
         {"max_retries": 4, "expect_finish_within": 1800},
     ),
     ("rotate-logs", "H * * * *", "UTC", "ops", Behaviour(0.6, 0.1), {"missed_window": "SKIP"}),
@@ -103,7 +103,8 @@ def demo_jobs(now: datetime, echo_url: str) -> list[SampleJob]:
     thumbs = _document(
         "image-thumbnails", "every 15m", "UTC", "shop", {"type": "shell", "command": "make-thumbs --all"}
     )
-    made.append(SampleJob(read_document(thumbs), Behaviour(19, 2), paused="the storage is being moved"))
+    failed = Behaviour(19, 2, "The command exited with status 2.")
+    made.append(SampleJob(read_document(thumbs), failed, paused="the storage is being moved"))
     past = (now - timedelta(days=11)).replace(hour=20, minute=0, second=0, microsecond=0)
     moved = _document("move-to-new-bucket", past.isoformat(), "UTC", "ops", {"type": "python", "function": "shop.move"})
     made.append(SampleJob(read_document(moved), Behaviour(2700, 0), over=True))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import datetime
 from typing import TYPE_CHECKING
 
 from detent.domain.schedule.cron import CronWalls
@@ -27,6 +28,7 @@ from detent.domain.schedule.schedule import WallTicks
 
 if TYPE_CHECKING:
     from detent.domain.schedule.schedule import Schedule
+    from detent.domain.schedule.zones import Zone
 
 MAX_CLOCK_TIMES = 6
 UNIT_NOUNS = {"d": "day", "h": "hour", "m": "minute", "s": "second", "ms": "millisecond"}
@@ -49,7 +51,14 @@ def _body(schedule: Schedule) -> str:
 
         if isinstance(source, RuleWalls):
             return describe_rule(source.rule)
-    return "once" if schedule.at is None else f"once, at {format_instant(schedule.at)}"
+    return "once" if schedule.at is None else f"once, at {_local(schedule.at, schedule.zone)}"
+
+
+def _local(moment: datetime, zone: Zone) -> str:
+    """In the zone of the schedule, with its offset."""
+    if zone.name == "UTC":
+        return format_instant(moment)
+    return moment.astimezone(zone.info).isoformat(timespec="milliseconds" if moment.microsecond else "seconds")
 
 
 def _bounds(schedule: Schedule) -> str:
