@@ -135,6 +135,26 @@ class TenantExists(Conflict):
         super().__init__(f"A tenant named {name!r} already exists: choose another name.")
 
 
+class DefaultTenantNeeded(Conflict):
+    def __init__(self, what: str) -> None:
+        super().__init__(
+            f"The default tenant manages the cluster and cannot be {what}: pause its jobs, or delete them."
+        )
+
+
+class TenantNotSuspended(Conflict):
+    def __init__(self, name: str) -> None:
+        super().__init__(
+            f"The tenant {name!r} is not suspended: run `detent tenant suspend {name}` first, and delete it when "
+            "you are sure."
+        )
+
+
+class TenantBeingDeleted(Conflict):
+    def __init__(self, name: str) -> None:
+        super().__init__(f"The tenant {name!r} is being deleted, which cannot be undone: create another one.")
+
+
 class JobQuotaReached(QuotaReached):
     def __init__(self, asked: int, *, used: int, limit: int, tenant: str) -> None:
         more = "one more" if asked == 1 else f"{asked} more"
@@ -143,6 +163,25 @@ class JobQuotaReached(QuotaReached):
             f"or ask an administrator to raise the quota with `detent tenant quota {tenant} --jobs N`.",
             limit=limit,
             used=used,
+        )
+
+
+class StorageQuotaReached(QuotaReached):
+    def __init__(self, *, used: int, limit: int, tenant: str) -> None:
+        super().__init__(
+            f"The definitions and results of the tenant {tenant!r} took {used} bytes when they were last measured and "
+            f"may take {limit}, so no job can be registered: delete some, wait until old results expire, or ask an "
+            f"administrator to raise the quota with `detent tenant quota {tenant} --storage BYTES`.",
+            limit=limit,
+            used=used,
+        )
+
+
+class TenantSuspended(NotAuthorised):
+    def __init__(self, name: str) -> None:
+        super().__init__(
+            f"The tenant {name!r} is suspended, so its requests are refused: ask an administrator of the cluster to "
+            f"resume it with `detent tenant resume {name}`."
         )
 
 

@@ -98,6 +98,30 @@ simple("PUT", "/secrets/{name}", "secret.set", {"value": SECRET}, given="token",
 simple("PUT", "/queues/{name}", "queue.limit", {"max_concurrent": 3}, given="slow", name="slow")
 
 
+@for_route("POST", "/tenants/{name}/suspend")
+async def suspend_tenant(world: World) -> Request:
+    await world.post("/tenants", 201, {"name": "beta"})
+    return Request(f"{API}/tenants/beta/suspend", "tenant.suspend", {"reason": "unpaid"}, "beta")
+
+
+@for_route("POST", "/tenants/{name}/resume")
+async def resume_tenant(world: World) -> Request:
+    await suspended(world)
+    return Request(f"{API}/tenants/beta/resume", "tenant.resume", name="beta")
+
+
+@for_route("POST", "/tenants/{name}/delete")
+async def delete_tenant(world: World) -> Request:
+    await suspended(world)
+    return Request(f"{API}/tenants/beta/delete", "tenant.delete", name="beta")
+
+
+async def suspended(world: World) -> None:
+    await world.post("/tenants", 201, {"name": "beta"})
+    await world.post("/keys", 201, {"scope": "read", "tenant": "beta"})
+    await world.post("/tenants/beta/suspend")
+
+
 @for_route("POST", "/jobs/{id}/resume")
 async def resume(world: World) -> Request:
     await world.api.create(name="a")

@@ -28,6 +28,7 @@ PUBLIC = {"/livez", "/readyz", "/version"}
 # Only administrators of the default tenant may use these.
 OF_ALL_TENANTS = {
     *("/api/v1/tenants", "/api/v1/tenants/{name}", "/api/v1/cluster/pause", "/api/v1/cluster/resume"),
+    *(f"/api/v1/tenants/{{name}}/{verb}" for verb in ("suspend", "resume", "delete", "contents", "export")),
     "/api/v1/secret-keys/rotate",
     *(f"/api/v1/cluster/nodes/{{id}}/{verb}" for verb in ("drain", "resume", "dismiss")),
     *("/api/v1/audit-events/chain", "/api/v1/audit-events/chain/ends"),

@@ -13,6 +13,7 @@ import pytest
 
 from tests.cli.command_line import CommandLine
 from tests.cli.real_server import running
+from tests.support.waiting import until_sync
 
 if TYPE_CHECKING:
     from tests.support.postgres import Postgres
@@ -84,6 +85,45 @@ def test_a_job_beyond_the_quota_is_refused_with_what_to_do(detent: CommandLine) 
     done = detent("job", "create", "one", "--every", "1h", *URL, DETENT_API_KEY=key)
     assert done.code == 6
     assert "may have 0" in done.err and "detent tenant quota tiny --jobs N" in done.err
+
+
+def test_a_tenant_is_suspended_exported_and_deleted_with_everything(detent: CommandLine) -> None:
+    good(detent, "tenant", "create", "leaving")
+    changed = told(detent, "tenant", "quota", "leaving", "--storage", "5000000000", "--requests", "50")
+    assert (changed["max_storage_bytes"], changed["requests_per_second"]) == (5_000_000_000, 50)
+    key = good(detent, "key", "create", "--tenant", "leaving", "--scope", "write", "-q").strip()
+    assert detent("job", "create", "mine", "--every", "1s", *URL, DETENT_API_KEY=key).code == 0
+    counted = {row[0]: row[1] for row in detent("tenant", "delete", "leaving", "--dry-run").rows}
+    assert (counted["jobs"], counted["api_keys"], counted["tenants"]) == ("1", "1", "1")
+    done = detent("tenant", "delete", "leaving", "--yes")
+    assert done.code == 6 and "`detent tenant suspend leaving` first" in done.err
+    good(detent, "tenant", "suspend", "leaving", "--reason", "unpaid")
+    shown = detent("tenant", "get", "leaving")
+    assert shown.code == 0 and "unpaid" in told(detent, "tenant", "get", "leaving")["suspended_reason"]
+    assert {row[0]: row[8] for row in detent("tenant", "list").rows}["leaving"] == "suspended"
+    lines = [json.loads(line) for line in good(detent, "tenant", "export", "leaving").splitlines()]
+    assert [line["row"]["name"] for line in lines if line["table"] == "jobs"] == ["mine"]
+    done = detent("tenant", "delete", "leaving")
+    assert done.code == 2 and "detent tenant delete leaving --yes" in done.err
+    done = detent("tenant", "delete", "leaving", "--yes", "--wait")
+    assert done.code == 0 and "Deleted tenant leaving." in done.err
+    assert detent("tenant", "get", "leaving").code == 3
+    assert detent("job", "list", DETENT_API_KEY=key).code == 4
+
+
+def test_a_suspension_that_ends_lets_requests_in_again(detent: CommandLine) -> None:
+    good(detent, "tenant", "create", "back")
+    key = good(detent, "key", "create", "--tenant", "back", "--scope", "read", "-q").strip()
+    good(detent, "tenant", "suspend", "back")
+
+    def listed(code: int) -> Any:
+        done = detent("job", "list", DETENT_API_KEY=key)
+        return done if done.code == code else None
+
+    assert "`detent tenant resume back`" in until_sync(lambda: listed(4), 20).err
+    assert "Resumed tenant back." in detent("tenant", "resume", "back").err
+    until_sync(lambda: listed(0), 20)
+    assert detent("tenant", "suspend", "default").code == 6
 
 
 def test_a_queue_is_limited_and_what_is_not_given_stays(detent: CommandLine) -> None:

@@ -30,8 +30,9 @@ HELD = (
     "r.job = ANY (ARRAY(SELECT job FROM locked)) AND ((r.job, r.lane) IN (SELECT job, lane FROM locked",
 )
 LEASED = ("scheduled_at = batch.scheduled_at AND serial = batch.serial AND token = batch.token", "FOR UPDATE) l")
-# What no tick passes while all are held.
+# What no tick passes while all are held, or those of its tenant.
 OPEN = "(SELECT held_at IS NULL FROM cluster)"
+NOT_SUSPENDED = "queue <> ALL (ARRAY(SELECT queue FROM suspended_queues))"
 LANE = "ON CONFLICT (job, lane) DO NOTHING RETURNING"
 
 FENCES: dict[str, tuple[str, ...]] = {
@@ -41,6 +42,7 @@ FENCES: dict[str, tuple[str, ...]] = {
         "FROM batch, fence WHERE c.job = batch.job AND c.next_tick = batch.tick AND c.generation = batch.generation",
         LANE,
         OPEN,
+        NOT_SUSPENDED,
     ),
     "cursor/fire_careful": (
         NODE,
@@ -49,6 +51,7 @@ FENCES: dict[str, tuple[str, ...]] = {
         "FOR NO KEY UPDATE SKIP LOCKED",
         LANE,
         OPEN,
+        NOT_SUSPENDED,
     ),
     # missed ticks and backfills: the node fence, the job held by the statement before, their own compare-and-set
     "catch_up/release": (
@@ -58,6 +61,7 @@ FENCES: dict[str, tuple[str, ...]] = {
         "ON c.job = r.job AND c.generation = batch.generation",
         LANE,
         OPEN,
+        NOT_SUSPENDED,
     ),
     # the worker that claims, for waiting runs without an owner: locked, and a free lane
     "run/promote": (
@@ -71,6 +75,7 @@ FENCES: dict[str, tuple[str, ...]] = {
         NODE,
         "FROM batch, fence WHERE c.job = batch.job AND c.next_tick = batch.tick AND c.generation = batch.generation",
         OPEN,
+        "$17::boolean = (c.queue = ANY (ARRAY(SELECT queue FROM suspended_queues)))",
     ),
     "partition/take": (
         NODE,
@@ -86,6 +91,13 @@ FENCES: dict[str, tuple[str, ...]] = {
         "FROM nodes n, raised WHERE NOT n.evicted",
     ),
     "partition/release": ("holder = $1", "ORDER BY partition FOR UPDATE"),
+    # the end of a tenant: of its jobs alone, and only when no run is left
+    "tenant/end_jobs": (
+        "WHERE tenant = $1::integer",
+        "ORDER BY c.job FOR NO KEY UPDATE",
+        "generation = c.generation + 1",
+    ),
+    "tenant/delete_jobs": ("status = 'deleted'", "NOT EXISTS (SELECT FROM live_runs r WHERE r.job = j.job)"),
     "job/complete": ("ended AND NOT EXISTS (SELECT FROM live_runs r WHERE r.job = c.job)", "SKIP LOCKED"),
     # workers
     "run/claim": (NODE, "FROM fence, ", "owner IS NULL AND lane >= 0", "FOR UPDATE SKIP LOCKED", "greatest(r.token,"),

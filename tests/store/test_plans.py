@@ -91,7 +91,7 @@ def arguments_of(name: str) -> tuple[object, ...]:
         "cursor/fire": (NODE, 1, NODE, JOBS_TO_FIRE, ticks, [1], later, None),
         "cursor/miss": (
             NODE, JOBS_TO_FIRE, ticks, all_of(1), later, later, ticks,
-            JOBS_TO_FIRE, ticks, ticks, all_of(1), all_of("merged"), JOBS_TO_FIRE, ticks, ticks, all_of(1),
+            JOBS_TO_FIRE, ticks, ticks, all_of(1), all_of("merged"), JOBS_TO_FIRE, ticks, ticks, all_of(1), False,
         ),
         "cursor/read_window": (list(range(256)), [LONG_AGO] * 256, LONG_AGO + 5 * BATCH * SECOND, 400),
         "cursor/read": (JOBS_TO_FIRE,),

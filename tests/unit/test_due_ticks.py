@@ -71,7 +71,7 @@ class Cursors:
     async def schedules(self, _numbers: object) -> dict[int, Any]:
         return {1: EVERY_SECOND, SLOW: self.slow}
 
-    async def miss(self, _node: int, leaps: Sequence[Leap]) -> set[int]:
+    async def miss(self, _node: int, leaps: Sequence[Leap], *, suspended: bool) -> set[int]:
         self.missed += leaps
         return {leap.cursor.job for leap in leaps}
 
@@ -98,6 +98,8 @@ class Membership:
 
 
 class Book:
+    suspended: frozenset[int] = frozenset()
+
     def weight_of(self, _tenant: int) -> int:
         return 1
 

@@ -137,6 +137,7 @@ def test_an_ordinary_day_has_no_word_about_clocks() -> None:
             "the job was paused at 2026-03-09 08:00:00 UTC (09:00:00 in Europe/Berlin) by ada (why).",
         ),
         ("by request", "It did not run: it was marked to be skipped."),
+        ("tenant suspended", "It did not run: the tenant was suspended by an administrator of the cluster."),
         ("edited", "An edit does not fire ticks."),
         ("deleted", "had not fired when the job was deleted"),
         ("quota", "It did not run: quota."),

@@ -346,3 +346,21 @@ def _ticks_of(schedule: Schedule, item: MissedRange | CatchUp) -> list[datetime]
     found = [item.first, *schedule.between(item.first, item.last, 1_000_000)]
     assert len(found) == item.ticks
     return found
+
+
+# --- suspended tenants ---
+
+
+def test_all_ticks_up_to_now_are_skipped_by_the_day_and_the_next_one_is_to_come() -> None:
+    now = TICK + DAY + 25 * MINUTE
+    decision = misfire.skip_all(every("10m"), TICK, now, misfire.SUSPENDED)
+    assert decision.next_tick == TICK + DAY + 30 * MINUTE
+    assert decision.catch_up is None and decision.passed == TICK + DAY + 20 * MINUTE
+    assert sum(missed.ticks for missed in decision.missed) == 24 * 6 + 3
+    assert {missed.reason for missed in decision.missed} == {"tenant suspended"}
+    assert all(missed.first.date() == missed.last.date() for missed in decision.missed)
+
+
+def test_a_tick_that_is_just_due_is_skipped_alone() -> None:
+    decision = misfire.skip_all(every("10m"), TICK, TICK, misfire.SUSPENDED)
+    assert decision == MisfireDecision(TICK + 10 * MINUTE, [misfire.MissedRange(TICK, TICK, 1, misfire.SUSPENDED)])

@@ -34,6 +34,7 @@ from detent.api import (
     queues,
     runs,
     secrets,
+    tenant_lifecycle,
     tenants,
 )
 from detent.api.access_watch import AccessWatch
@@ -47,6 +48,7 @@ from detent.api.own_calls import OwnCallGuard
 from detent.api.problems import PAGES, Refusal
 from detent.api.pull_waiters import PullWaiters
 from detent.api.refusals import RefusalRecorder
+from detent.api.request_rules import RequestRules
 from detent.api.routing import JSON_HEADERS, Endpoint, starlette_routes
 from detent.cluster.operations import ClusterOperations
 from detent.domain.secret_keys import read_master_keys
@@ -78,7 +80,7 @@ PARTS = (
         pull,
         queues,
     ),
-    *(keys, tenants, secrets, audit_events),
+    *(keys, tenants, tenant_lifecycle, secrets, audit_events),
 )
 
 
@@ -86,7 +88,7 @@ def create_app(store: Store, *, settings: Settings, readiness: Readiness, metric
     use_cases = JobOperations(store, settings.max_payload_bytes)
     authenticator = KeyAuthenticator(
         store.keys,
-        TenantLimiter(store.request_budgets, settings.requests_per_second),
+        TenantLimiter(store.request_budgets, settings.requests_per_second, rules=RequestRules(store.tenants)),
         FailedLookups(settings.failed_keys_per_second),
         keys_required=settings.keys_required,
         clients=ClientAddresses(settings.trusted_proxies),

@@ -15,6 +15,8 @@ import msgspec
 
 from detent.api.problems import BadCursor
 from detent.domain.identity import EPOCH, RunKey
+from detent.store.tenant_exports import LAST as LAST_PART
+from detent.store.tenant_exports import ExportPlace
 
 MICROSECOND = timedelta(microseconds=1)
 LARGEST = (1 << 63) - 1
@@ -96,6 +98,20 @@ def read_after_tenant(cursor: str | None, bound: str) -> int:
     if number >= 1 << 31:
         raise BadCursor
     return number
+
+
+def after_export(place: ExportPlace, bound: str) -> str:
+    numbers = (place.part, place.job, (place.at - EPOCH) // MICROSECOND, place.serial, place.token, int(place.within))
+    return _encode(["export", bound, *numbers])
+
+
+def read_after_export(cursor: str | None, bound: str) -> ExportPlace:
+    if cursor is None:
+        return ExportPlace()
+    part, job, at, serial, token, within = _decode(cursor, "export", bound, 6)
+    if part > LAST_PART or at > LATEST or serial >= 1 << 31:
+        raise BadCursor
+    return ExportPlace(part, job, EPOCH + timedelta(microseconds=at), serial, token, bool(within))
 
 
 def after_run(key: RunKey, bound: str) -> str:

@@ -7,6 +7,8 @@ at most what its rate gives, the size of its bucket, and what each node had take
 A node that gets fewer tokens than it wants asks again after a tenth of a second at the earliest, and refuses without
 asking meanwhile: a tenant that sends too much costs ten statements per second and node. While the database does not
 answer, each node limits by itself.
+
+A tenant may have a rate of its own, and the requests of a suspended one are refused (`request_rules.py`).
 """
 
 from __future__ import annotations
@@ -19,7 +21,8 @@ from collections.abc import Callable
 from ipaddress import IPv6Address, ip_address
 
 from detent.api.problems import Refusal
-from detent.errors import DetentError
+from detent.api.request_rules import RequestRules
+from detent.errors import DetentError, TenantSuspended
 from detent.store.request_budgets import RequestBudgetStore
 from detent.telemetry.log import logger
 
@@ -89,48 +92,62 @@ class TokenLease:
 
 class TenantLimiter:
     def __init__(
-        self, budgets: RequestBudgetStore, per_second: float, now: Callable[[], float] = time.monotonic
+        self,
+        budgets: RequestBudgetStore,
+        per_second: float,
+        now: Callable[[], float] = time.monotonic,
+        *,
+        rules: RequestRules | None = None,
     ) -> None:
-        """`per_second` 0 is no limit."""
+        """`per_second` 0 is no limit; it is for tenants to which `rules` gives no rate of their own."""
         self._budgets = budgets
         self._rate = per_second
-        self._size = bucket_size(per_second)
-        self._batch = max(1, int(per_second * LEASE_SHARE))
+        self._rules = rules
         self._now = now
         self._leases: OrderedDict[int, TokenLease] = OrderedDict()
-        self._alone = Limiter(per_second, now)
+        self._alone: dict[float, Limiter] = {}
         self._alone_until = -math.inf
 
     async def take(self, tenant: int) -> None:
-        """Count one request of this tenant; raises a refusal with the time to wait."""
-        if not self._rate:
+        """Count one request of this tenant; raises a refusal with the time to wait, or because it is suspended."""
+        rate = await self._rate_of(tenant)
+        if not rate:
             return
         lease = self._lease(tenant)
         if lease.use(self._now()):
             return
         async with lease.asking:  # one statement for all requests that come meanwhile
-            if lease.use(self._now()) or await self._ask(tenant, lease):
+            if lease.use(self._now()) or await self._ask(tenant, lease, rate):
                 return
-        self._alone.take(str(tenant))
+        self._alone.setdefault(rate, Limiter(rate, self._now)).take(str(tenant))
 
-    async def _ask(self, tenant: int, lease: TokenLease) -> bool:
+    async def _rate_of(self, tenant: int) -> float:
+        rule = None if self._rules is None else await self._rules.of(tenant)
+        if rule is None:
+            return self._rate
+        if rule.suspended:
+            raise TenantSuspended(rule.name)
+        return self._rate if rule.requests_per_second is None else rule.requests_per_second
+
+    async def _ask(self, tenant: int, lease: TokenLease, rate: float) -> bool:
         """Take tokens and use one for the request that asks, or refuse it. False: the database does not answer."""
         now = self._now()
+        batch = max(1, int(rate * LEASE_SHARE))
         if now < self._alone_until:
             return False
         if now >= lease.ask_at:
             try:
-                taken = await self._budgets.take(tenant, self._batch, self._rate, self._size)
+                taken = await self._budgets.take(tenant, batch, rate, bucket_size(rate))
             except DetentError as error:
                 self._alone_until = self._now() + ALONE_SECONDS
                 log.warning("request limits count for each node while the database does not answer", error=str(error))
                 return False
             lease.tokens, lease.until = taken.granted, now + LEASE_SECONDS
             lease.ask_at = 0.0
-            if taken.granted < self._batch:
-                lease.ask_at = now + max(LEASE_SHARE, (1 - taken.left) / self._rate)
+            if taken.granted < batch:
+                lease.ask_at = now + max(LEASE_SHARE, (1 - taken.left) / rate)
         if not lease.use(self._now()):
-            raise too_many(self._rate, lease.ask_at - now)
+            raise too_many(rate, lease.ask_at - now)
         return True
 
     def _lease(self, tenant: int) -> TokenLease:

@@ -53,6 +53,12 @@ TEXTS: dict[str, tuple[int, str]] = {
         "The key is valid, but its scope does not allow this. The detail names the scope that is needed; `detent "
         "key create --scope …` creates such a key.",
     ),
+    "tenant-suspended": (
+        403,
+        "An administrator of the cluster has suspended the tenant of this key: none of its ticks fires, and its "
+        "requests are refused until `detent tenant resume NAME`. The key stays valid. Ticks of the suspension are "
+        "recorded as skipped and do not run later.",
+    ),
     "cross-origin": (
         403,
         "A change came from a web page of another origin, which is refused with and without a key: any page in your "

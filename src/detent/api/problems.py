@@ -26,6 +26,7 @@ from detent.errors import (
     QuotaReached,
     RequestInProgress,
     RevisionMismatch,
+    TenantSuspended,
     Unavailable,
     UsageError,
 )
@@ -108,6 +109,8 @@ def kind_of(error: DetentError) -> ProblemKind:
             return ProblemKind(422, _slug_for(pointer))
         case NotFound():
             return ProblemKind(404, "not-found")
+        case TenantSuspended():
+            return ProblemKind(403, "tenant-suspended")
         case NotAuthorised():
             return ProblemKind(403, "not-authorised")
         case RevisionMismatch():

@@ -25,11 +25,13 @@ from detent.store.secrets import MissingSecrets
 routes = Routes(PREFIX)
 
 LARGEST = 2_147_483_647
+LARGEST_STORAGE = 1 << 50
 MANAGED = "Other tenants are managed"
 ALLOW_FIELDS = ("allow_targets", "allow", "disallow")
 
 Count = Annotated[int, Meta(ge=0, le=LARGEST)]
 Bytes = Annotated[int, Meta(ge=1, le=LARGEST)]
+StorageBytes = Annotated[int, Meta(ge=1, le=LARGEST_STORAGE)]
 Rate = Annotated[float, Meta(ge=0.001, le=1_000_000)]
 Weight = Annotated[int, Meta(ge=1, le=100)]
 Pattern = Annotated[str, Meta(min_length=1, max_length=300)]
@@ -49,6 +51,8 @@ class TenantPatch(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True)
     max_payload_bytes: Bytes | UnsetType | None = UNSET
     max_concurrent: Count | UnsetType | None = UNSET
     max_runs_per_second: Rate | UnsetType | None = UNSET
+    max_storage_bytes: StorageBytes | UnsetType | None = UNSET
+    requests_per_second: Rate | UnsetType | None = UNSET
     weight: Weight | UnsetType = UNSET
     allow_targets: Patterns | UnsetType = UNSET
     allow: Patterns | UnsetType = UNSET

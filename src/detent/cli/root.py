@@ -25,7 +25,7 @@ from detent.cli.keys import key
 from detent.cli.queues import queue
 from detent.cli.runs import run
 from detent.cli.secrets import secret
-from detent.cli.tenants import tenant
+from detent.cli.tenant_lifecycle import tenant
 from detent.cli.tools import completion, version
 from detent.cli.top import top
 from detent.version import __version__

@@ -54,8 +54,15 @@ COLUMNS = (
         extra=True,
     ),
     Column("WEIGHT", lambda tenant: tenant["weight"], right=True),
+    Column("STATE", lambda tenant: state(tenant)),
     Column("CREATED", lambda tenant: tenant["created_at"], lambda one, at: times.both(one["created_at"], at)),
 )
+
+
+def state(tenant: Item) -> str:
+    if tenant["deletion"] is not None:
+        return "being deleted"
+    return "active" if tenant["suspended_at"] is None else "suspended"
 
 
 def shown(limit: float | None) -> str:
@@ -101,7 +108,10 @@ def list_tenants(limit: int, cursor: str | None) -> None:
 @click.argument("name")
 @api_options(quiet="the tenant's name only")
 def get_tenant(name: str) -> None:
-    """Show a tenant: its quotas, and which addresses its jobs may call."""
+    """Show a tenant: its quotas, which addresses its jobs may call, and its state.
+
+    Of a tenant that is being deleted, how many rows are deleted so far.
+    """
     with connect() as client:
         answer = client.get_tenant(name)
     output.print_fields(answer, _fields(answer), identity="name")
@@ -177,6 +187,7 @@ def signing(name: str, secret: str) -> None:
         "detent tenant quota shop",
         "detent tenant quota shop --jobs 5000 --concurrent 50 --rate 20",
         "detent tenant quota shop --jobs none --weight 3",
+        "detent tenant quota shop --storage 500000000 --requests 50",
     ),
 )
 @click.argument("name")
@@ -184,13 +195,16 @@ def signing(name: str, secret: str) -> None:
 @option("--payload", metavar="BYTES", help="Maximum size of a payload.")
 @option("--concurrent", metavar="N", help="Maximum runs at the same time.")
 @option("--rate", metavar="N", help="Maximum starts per second.")
+@option("--storage", metavar="BYTES", help="Maximum size of definitions and results; no more jobs beyond it.")
+@option("--requests", metavar="N", help="Maximum API requests per second; none: the server's limit.")
 @option("--weight", metavar="N", help="Its share of the workers relative to other tenants, 1 to 100.")
 @api_options(quiet="the tenant's name only")
 def quota(name: str, **given: str | None) -> None:
     """Show or change the quotas of a tenant; 'none' removes a limit.
 
     New jobs over the limit are refused; runs over a limit wait. A tenant that
-    already has more jobs than its new limit keeps them.
+    already has more jobs than its new limit keeps them. Storage is measured
+    every ten minutes while it has a limit.
     """
     changes = dict(_changes(given))
     with connect() as client:
@@ -214,6 +228,8 @@ KINDS = {
     "payload": LimitKind("max_payload_bytes", int, 1, 2_147_483_647),
     "concurrent": LimitKind("max_concurrent", int, 0, 2_147_483_647),
     "rate": LimitKind("max_runs_per_second", float, 0.001, 1_000_000),
+    "storage": LimitKind("max_storage_bytes", int, 1, 1 << 50),
+    "requests": LimitKind("requests_per_second", float, 0.001, 1_000_000),
     "weight": LimitKind("weight", int, 1, 100),
 }
 
@@ -237,6 +253,9 @@ def _fields(tenant: Item) -> Iterator[Field]:
         ("max_payload_bytes", "Max payload bytes", "the server's limit"),
         ("max_concurrent", "Max running", "no limit"),
         ("max_runs_per_second", "Max starts per second", "no limit"),
+        ("max_storage_bytes", "Max storage bytes", "no limit"),
+        ("storage_bytes", "Storage bytes", "not measured"),
+        ("requests_per_second", "Max requests per second", "the server's limit"),
     ):
         value = tenant[name]
         plain = without if value is None and invocation().format == "text" else value
@@ -245,3 +264,16 @@ def _fields(tenant: Item) -> Iterator[Field]:
     allowed = ", ".join(tenant["allow_targets"])
     yield Field("allow_targets", "Allowed targets", allowed or None, allowed or "-")
     yield Field("signing", "Signing secret", tenant["signing"], tenant["signing"] or "-")
+    yield from _state(tenant)
+
+
+def _state(tenant: Item) -> Iterator[Field]:
+    since, reason = tenant["suspended_at"], tenant["suspended_reason"]
+    if since is not None:
+        by = f" by {tenant['suspended_by']}" if tenant["suspended_by"] else ""
+        yield Field("suspended_at", "Suspended", since, f"{times.absolute(since)}{by}{f': {reason}' if reason else ''}")
+    deletion = tenant["deletion"]
+    if deletion is not None:
+        rows = sum(deletion["deleted"].values())
+        text = f"since {times.absolute(deletion['requested_at'])}, {rows:,} rows deleted so far"
+        yield Field("deletion", "Being deleted", rows, text)

@@ -1,4 +1,4 @@
-"""Verbs about tenants, their quotas and their allow lists."""
+"""Verbs about tenants: their quotas and allow lists, their suspension, export and deletion."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from detent.client.operation import Listing, Operation, Request
 from detent.client.requests import PREFIX, reader
 from detent.client.transport import PAGE_SIZE, segment
 from detent.contract.page import Page
-from detent.contract.tenant import Tenant
+from detent.contract.tenant import ExportedRow, Tenant, TenantContents
 
 
 def create_tenant(name: str) -> Request[Tenant]:
@@ -33,6 +33,31 @@ def change_tenant(name: str, quotas: Mapping[str, Any]) -> Request[Tenant]:
     return Request("PATCH", f"{PREFIX}/tenants/{segment(name)}", reader(Tenant), body=quotas)
 
 
+def suspend_tenant(name: str, reason: str | None = None) -> Request[Tenant]:
+    """Suspend a tenant: no tick of its jobs fires, and its requests are refused."""
+    return Request("POST", f"{PREFIX}/tenants/{segment(name)}/suspend", reader(Tenant), body={"reason": reason})
+
+
+def resume_tenant(name: str) -> Request[Tenant]:
+    """End the suspension of a tenant."""
+    return Request("POST", f"{PREFIX}/tenants/{segment(name)}/resume", reader(Tenant))
+
+
+def delete_tenant(name: str) -> Request[Tenant]:
+    """Delete a suspended tenant with everything that it owns, in the background."""
+    return Request("POST", f"{PREFIX}/tenants/{segment(name)}/delete", reader(Tenant))
+
+
+def count_tenant(name: str) -> Request[TenantContents]:
+    """Count what a tenant owns, by table."""
+    return Request("GET", f"{PREFIX}/tenants/{segment(name)}/contents", reader(TenantContents))
+
+
+def export_tenant(name: str) -> Request[Page[ExportedRow]]:
+    """Export everything that a tenant owns, without its keys and the values of its secrets."""
+    return Request("GET", f"{PREFIX}/tenants/{segment(name)}/export", reader(Page[ExportedRow]))
+
+
 class TenantVerbs:
     """The verbs of the clients about tenants."""
 
@@ -40,3 +65,8 @@ class TenantVerbs:
     list_tenants = Listing(list_tenants)
     get_tenant = Operation(get_tenant)
     change_tenant = Operation(change_tenant)
+    suspend_tenant = Operation(suspend_tenant)
+    resume_tenant = Operation(resume_tenant)
+    delete_tenant = Operation(delete_tenant)
+    count_tenant = Operation(count_tenant)
+    export_tenant = Listing(export_tenant)

@@ -30,6 +30,9 @@ SHORTEST_STEP = timedelta(milliseconds=1)
 INSTANT = timedelta(microseconds=1)
 FEW = 64
 
+# Why ticks of a suspended tenant are skipped.
+SUSPENDED = "tenant suspended"
+
 # How cursors.missed says it.
 RUN_ONCE, SKIP, RUN_ALL = 1, 2, 3
 MISSED = {"RUN_ONCE": RUN_ONCE, "SKIP": SKIP, "RUN_ALL": RUN_ALL}
@@ -90,6 +93,13 @@ def decide(schedule: Schedule, tick: datetime, now: datetime, policy: MisfirePol
         return _run_all(schedule, (tick, inside, latest), policy.max_missed)
     reason = "merged" if policy.missed == RUN_ONCE else "grace"
     return MisfireDecision(latest, _between(schedule, tick, latest, reason))
+
+
+def skip_all(schedule: Schedule, tick: datetime, now: datetime, reason: str) -> MisfireDecision:
+    """For a cursor at `tick`, which is due: no tick up to now runs, whatever the job's policy is. As in a pause."""
+    schedule = schedule.anchored(tick)
+    latest = schedule.latest(tick, now) or tick
+    return MisfireDecision(schedule.next_after(latest), split_by_day(schedule, tick, latest, reason))
 
 
 def _latest_before(schedule: Schedule, tick: datetime, limit: datetime, job: int) -> datetime:

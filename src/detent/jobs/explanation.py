@@ -223,6 +223,8 @@ class TickNarrator:
                 return f"It did not run: the job was paused{paused}."
             case "by request":
                 return f"It did not run: {self._asked_to_skip()}"
+            case "tenant suspended":
+                return "It did not run: the tenant was suspended by an administrator of the cluster."
             case "edited":
                 edited = f" {self._done(facts.edit)}" if facts.edit is not None else ""
                 return (

@@ -52,6 +52,7 @@ from detent.upkeep.notices import NoticeSender, address_of
 from detent.upkeep.pings import Ping
 from detent.upkeep.retention import Keeper
 from detent.upkeep.tally import Tally
+from detent.upkeep.tenants import TenantUpkeep
 from detent.version import __version__
 from detent.worker.execute import Runner
 from detent.worker.handler_backend import HandlerBackend
@@ -213,7 +214,7 @@ class Session:
         )
         tally = Tally(store, membership.node, lambda: metrics.fired + metrics.starts)
         yield from (housekeeping.loop, Loop("retention", self._keeper().tick), Loop("tally", tally.tick))
-        yield from (sender.loop, watch.loop)
+        yield from (sender.loop, watch.loop, TenantUpkeep(store, membership.node).loop)
         if settings.heartbeat_url is not None:
             yield Ping(store, membership, self._messenger, settings.heartbeat_url, settings.heartbeat_seconds).loop
 

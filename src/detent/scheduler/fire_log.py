@@ -46,4 +46,5 @@ def log_missed(leaps: Iterable[Leap], node: int) -> None:
     for leap in leaps if transitions.debug_enabled() else ():
         for missed in leap.missed:
             key = RunKey(leap.cursor.job, missed.first)
-            transitions.log_tick("ticks missed", key, node, ticks=missed.ticks, why=missed.reason)
+            event = "ticks skipped" if leap.suspended else "ticks missed"
+            transitions.log_tick(event, key, node, ticks=missed.ticks, why=missed.reason)

@@ -89,7 +89,7 @@ class Firing:
         self._unplanned: list[Sequence[Cursor]] = []
         self._closed = False
         self._failing = Failing()
-        self.misses = MissedTicks(store, membership, clock, ticks, planner, catch_ups, metrics, fire=self)
+        self.misses = MissedTicks(store, membership, clock, ticks, planner, catch_ups, metrics, fire=self, book=book)
         # Missed ticks that were decided: they run although they are late.
         self._run_late: dict[int, Cursor] = {}
         wakeups.capacity_freed.subscribe(self.pump)
@@ -98,10 +98,13 @@ class Firing:
         """Due cursors, to be fired as soon as a statement is free."""
         missed_before = self._clock.now() - THRESHOLD
         aside = self._aside if self._aside else None  # usually nothing is set aside: checked once, not for every tick
+        suspended = self._book.suspended or None
         for cursor in cursors:
             if aside is not None and aside.holds(cursor):
                 continue
-            if cursor.fire_at is not None and cursor.fire_at < missed_before:
+            if (cursor.fire_at is not None and cursor.fire_at < missed_before) or (
+                suspended is not None and cursor.queue in suspended
+            ):
                 self._due.discard(cursor.job)
                 self.misses.add(cursor)
             else:

@@ -3,6 +3,8 @@
 This can take long: a year's outage of one rule of ten-minute meetings took 0.4 s, and there can be thousands of such
 jobs at the same time. So it runs in a thread, for a bounded time per batch, with a queue of its own: live ticks never
 wait for it. Ticks that are to run although they are late go back to the fire.
+
+The ticks of a suspended tenant come here too, as soon as they are due: none of them runs.
 """
 
 from __future__ import annotations
@@ -27,6 +29,7 @@ from detent.store.cursors import Cursor, Leap
 from detent.store.db import LockTimeout, Rejected
 from detent.telemetry.log import logger
 from detent.telemetry.metrics import Metrics
+from detent.worker.queues.book import QueueBook
 
 log = logger("firing")
 
@@ -56,6 +59,7 @@ class MissedTicks:
         metrics: Metrics,
         *,
         fire: Fire,
+        book: QueueBook,
     ) -> None:
         self._store = store
         self._membership = membership
@@ -65,6 +69,7 @@ class MissedTicks:
         self._catch_ups = catch_ups
         self._metrics = metrics
         self._fire = fire
+        self._book = book
         self._line: dict[int, Cursor] = {}
         self.task: asyncio.Task[None] | None = None
 
@@ -119,12 +124,17 @@ class MissedTicks:
         decided: list[tuple[Cursor, MissedTickPlan]] = []
         for cursor in cursors:
             try:
-                decided.append((cursor, self._planner.decide(cursor, schedules[cursor.schedule], self._clock.now())))
+                decided.append((cursor, self._decide(cursor, schedules[cursor.schedule])))
             except Exception as error:
                 decided.append((cursor, error))
             if time.monotonic() >= until:
                 break
         return decided
+
+    def _decide(self, cursor: Cursor, schedule: Schedule) -> Leap | None:
+        suspended = cursor.queue in self._book.suspended
+        decide = self._planner.skip if suspended else self._planner.decide
+        return decide(cursor, schedule, self._clock.now())
 
     async def _apply(self, decided: Sequence[tuple[Cursor, MissedTickPlan]]) -> None:
         leaps: list[Leap] = []
@@ -139,15 +149,18 @@ class MissedTicks:
                     self._ticks.deciding.pop(cursor.job, None)
                     self._fire.set_aside(cursor, error)
         leaps.sort(key=lambda leap: leap.cursor.job)
-        for moved in await halve_until_alone(leaps, self._leap, self._not_moved, (LockTimeout, Rejected)):
-            run += moved
+        for suspended in (False, True):
+            some = [leap for leap in leaps if leap.suspended is suspended]
+            for moved in await halve_until_alone(some, self._leap, self._not_moved, (LockTimeout, Rejected)):
+                run += moved
         for cursor in run:
             self._ticks.deciding.pop(cursor.job, None)
         self._fire.run_late(run)
 
     async def _leap(self, leaps: Sequence[Leap]) -> list[Cursor]:
-        """Move past the missed ticks; returns the cursors whose next tick is to run now."""
-        passed = await self._store.cursors.miss(self._membership.node, leaps)
+        """Move past the missed ticks; returns the cursors whose next tick is to run now. The leaps are all of suspended
+        tenants, or none is."""
+        passed = await self._store.cursors.miss(self._membership.node, leaps, suspended=leaps[0].suspended)
         now = self._clock.now()
         run: list[Cursor] = []
         for leap in leaps:
@@ -170,10 +183,12 @@ class MissedTicks:
         return []
 
     def _report(self, leaps: Sequence[Leap]) -> None:
+        log_missed(leaps, self._membership.node)
+        if leaps[0].suspended:
+            return  # what an operator asked for is no misfire
         ticks = sum(missed.ticks for leap in leaps for missed in leap.missed)
         made_up = {leap.cursor.job: leap.catch_up.ticks for leap in leaps if leap.catch_up is not None}
         self._metrics.missed += ticks
-        log_missed(leaps, self._membership.node)
         log.warning("ticks missed", jobs=len(leaps), ticks=ticks, to_be_made_up=sum(made_up.values()))
         if made_up:
             self._catch_ups.begin(made_up.keys(), sum(made_up.values()))

@@ -8,7 +8,7 @@ from datetime import datetime, timedelta
 from enum import Enum
 from typing import NamedTuple
 
-from detent.domain.misfire import AUTOMATIC, MisfirePolicy, decide
+from detent.domain.misfire import AUTOMATIC, SUSPENDED, MisfirePolicy, decide, skip_all
 from detent.domain.run import Claim
 from detent.domain.schedule import Schedule
 from detent.runtime.clock import monotonic
@@ -185,6 +185,13 @@ class TickPlanner:
             return None
         fire_at = _fire_at(schedule, cursor.job, decision.next_tick)
         return Leap(cursor, decision.next_tick, fire_at, passed, decision.missed, decision.catch_up)
+
+    def skip(self, cursor: Cursor, schedule: Schedule, now: datetime) -> Leap:
+        """For a due cursor of a suspended tenant. Called in a thread, as `decide`."""
+        decision = skip_all(schedule, tick_of(cursor), now, SUSPENDED)
+        passed = decision.passed or tick_of(cursor)
+        fire_at = _fire_at(schedule, cursor.job, decision.next_tick)
+        return Leap(cursor, decision.next_tick, fire_at, passed, decision.missed, suspended=True)
 
 
 def tick_of(cursor: Cursor) -> datetime:

@@ -34,6 +34,9 @@ from detent.store.set_aside import SetAsideStore
 from detent.store.signals import SignalStore
 from detent.store.skips import SkipStore
 from detent.store.tallies import TallyStore
+from detent.store.tenant_deletions import TenantDeletionStore
+from detent.store.tenant_exports import TenantExportStore
+from detent.store.tenant_lifecycle import TenantLifecycleStore
 from detent.store.tenants import TenantStore
 from detent.store.upkeep import UpkeepStore
 from detent.store.web_sessions import WebSessionStore
@@ -70,6 +73,9 @@ class Store:
         self.signals = SignalStore(database)
         self.skips = SkipStore(database)
         self.tallies = TallyStore(database)
+        self.tenant_deletions = TenantDeletionStore(database)
+        self.tenant_exports = TenantExportStore(database)
+        self.tenant_lifecycle = TenantLifecycleStore(database)
         self.tenants = TenantStore(database)
         self.upkeep = UpkeepStore(database)
         self.web_sessions = WebSessionStore(database)

@@ -62,7 +62,8 @@ class Exceptional(NamedTuple):
 
 
 class Leap(NamedTuple):
-    """A cursor that moves past missed ticks, up to and including `passed`: some never run, some are caught up later."""
+    """A cursor that moves past missed ticks, up to and including `passed`: some never run, some are caught up later.
+    `suspended`: they are skipped, because the tenant is suspended."""
 
     cursor: Cursor
     next_tick: datetime | None
@@ -70,6 +71,7 @@ class Leap(NamedTuple):
     passed: datetime
     missed: Sequence[MissedRange]
     catch_up: CatchUp | None = None
+    suspended: bool = False
 
 
 class CursorStore:
@@ -139,17 +141,17 @@ class CursorStore:
             rows = await self._database.fetch_guarded(PoolName.FIRE, sql.cursor.FIRE, "S4", "S5", *by, *batched)
         return [Exceptional(row["job"], row["lane"], row["why"]) for row in rows]
 
-    async def miss(self, node: int, batch: Sequence[Leap]) -> set[int]:
-        """Record missed ticks and move the cursors past them; returns the jobs whose cursor was as expected."""
+    async def miss(self, node: int, batch: Sequence[Leap], *, suspended: bool = False) -> set[int]:
+        """Record missed ticks and move the cursors past them; returns the jobs whose cursor was as expected.
+        `suspended`: all of these are of suspended tenants; otherwise none is."""
         moves = [
             (cursor.job, cursor.next_tick, cursor.generation, next_tick, fire_at, passed)
-            for cursor, next_tick, fire_at, passed, _, _ in batch
+            for cursor, next_tick, fire_at, passed, *_ in batch
         ]
         ranges = [(leap.cursor.job, *missed) for leap in batch for missed in leap.missed]
         catch_ups = [(leap.cursor.job, *leap.catch_up) for leap in batch if leap.catch_up is not None]
-        rows = await self._database.fetch(
-            PoolName.FIRE, sql.cursor.MISS, node, *columns(6, moves), *columns(5, ranges), *columns(4, catch_ups)
-        )
+        arguments = (*columns(6, moves), *columns(5, ranges), *columns(4, catch_ups), suspended)
+        rows = await self._database.fetch(PoolName.FIRE, sql.cursor.MISS, node, *arguments)
         return {row["job"] for row in rows}
 
 

@@ -18,8 +18,8 @@ _APPEND = "SELECT, INSERT, DELETE"
 _ALL = "SELECT, INSERT, UPDATE, DELETE"
 
 TABLES = {
-    "api_keys": "SELECT, INSERT, UPDATE",
-    "attempts": "SELECT, INSERT, UPDATE",
+    "api_keys": _ALL,
+    "attempts": _ALL,
     "audit_chain": _READ,
     # Added, never changed: `position` and the hashes are written by chain_audit_events.
     "audit_events": "SELECT, INSERT (tenant, tenant_name, actor_kind, actor_id, actor_name, address, action, "
@@ -48,7 +48,7 @@ TABLES = {
     "pull_leases": _ALL,
     "pull_workers": _ALL,
     "queues": _ALL,
-    "request_budgets": "SELECT, INSERT, UPDATE",
+    "request_budgets": _ALL,
     "requests": _ALL,
     "run_history": _ALL,
     "run_minutes": _ALL,
@@ -64,10 +64,11 @@ TABLES = {
     "set_aside_jobs": _READ,
     "skips": _ALL,
     "spans": _READ,
+    "suspended_queues": _APPEND,
     "tally": "SELECT, UPDATE",
-    "tenant_jobs": "SELECT, INSERT, UPDATE",
+    "tenant_jobs": _ALL,
     "tenant_targets": _APPEND,
-    "tenants": "SELECT, INSERT, UPDATE",
+    "tenants": _ALL,
     "told_incidents": _READ,
     "turns": "SELECT, INSERT, UPDATE",
     "whereabouts": _READ,

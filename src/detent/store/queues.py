@@ -27,7 +27,7 @@ QUEUES_CHANGED = "queues"
 
 class QueueRow(NamedTuple):
     """A queue, the capabilities a worker needs to serve it, the numbers of the limits it is subject to, and whether its
-    tenant has jobs."""
+    tenant has jobs and is suspended."""
 
     queue: int
     tenant: int
@@ -36,6 +36,7 @@ class QueueRow(NamedTuple):
     weight: int
     limits: tuple[int, ...]
     has_jobs: bool
+    suspended: bool = False
 
 
 class RunLimits(NamedTuple):

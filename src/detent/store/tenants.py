@@ -16,10 +16,19 @@ from contextlib import asynccontextmanager
 from datetime import datetime, timedelta
 from typing import Any, NamedTuple
 
-from detent.contract.tenant import Tenant
+import msgspec
+
+from detent.contract.tenant import Tenant, TenantDeletion
 from detent.domain.audit_event import NewEvent, changed
 from detent.domain.target_access import AllowLists
-from detent.errors import DetentError, JobQuotaReached, TenantExists, TenantNotFound, Unavailable
+from detent.errors import (
+    DetentError,
+    JobQuotaReached,
+    StorageQuotaReached,
+    TenantExists,
+    TenantNotFound,
+    Unavailable,
+)
 from detent.store import sql
 from detent.store.audit_log import record
 from detent.store.connection import Connection
@@ -33,6 +42,9 @@ log = logger("store")
 # Longer than any transaction that registers jobs can take.
 GIVEN_UP_AFTER = timedelta(minutes=10)
 COUNTED_AT_ONCE = 100
+MEASURED_AT_ONCE = 50
+# Requests may wait for the rules; after that the last ones apply.
+RULES_SECONDS = 2.0
 # How many jobs are reserved ahead, up to which size of registration, and how far from the quota.
 AHEAD = 1_000
 AHEAD_FOR = 100
@@ -47,6 +59,8 @@ RECORDED = (
     "max_payload_bytes",
     "max_concurrent",
     "max_runs_per_second",
+    "max_storage_bytes",
+    "requests_per_second",
     "weight",
     "allow_targets",
     "signing",
@@ -60,6 +74,14 @@ class TenantQuota(NamedTuple):
     numbers: list[int]
     now: datetime
     max_payload_bytes: int
+
+
+class TenantRule(NamedTuple):
+    """What differs from the rules of the server for the requests of a tenant."""
+
+    name: str
+    suspended: bool
+    requests_per_second: float | None
 
 
 class TenantStore:
@@ -132,6 +154,32 @@ class TenantStore:
         patterns = {row["tenant"]: tuple(row["patterns"]) for row in rows if row["tenant"] is not None}
         return AllowLists(any(row["keyed"] for row in rows), patterns)
 
+    # -- what their requests may do
+
+    async def rules(self) -> dict[int, TenantRule]:
+        """Of the tenants that have any: what every process that answers requests has to know."""
+        rows = await self._database.fetch_within(RULES_SECONDS, PoolName.REQUEST, sql.tenant.READ_RULES)
+        return {row["tenant"]: TenantRule(row["name"], row["suspended"], row["requests_per_second"]) for row in rows}
+
+    # -- how much they store
+
+    async def limited_storage(self) -> Sequence[int]:
+        """Tenants whose storage is limited."""
+        rows = await self._database.fetch(PoolName.REQUEST, sql.tenant.LIST_LIMITED_STORAGE)
+        return [row["tenant"] for row in rows]
+
+    async def measure_storage(self, tenant: int) -> AsyncIterator[int]:
+        """Measure what a tenant stores, some jobs at a time, and record it at the end; yields the bytes so far."""
+        job, size = 0, 0
+        while True:
+            arguments = (tenant, job, MEASURED_AT_ONCE)
+            (row,) = await self._database.fetch(PoolName.REQUEST, sql.tenant.MEASURE_STORAGE, *arguments)
+            if row["last"] is None:
+                break
+            job, size = row["last"], size + row["bytes"]
+            yield size
+        await self._database.fetch(PoolName.REQUEST, sql.tenant.RECORD_STORAGE, tenant, size)
+
     # -- correcting the count of jobs
 
     async def release_stale(self) -> int:
@@ -159,9 +207,9 @@ class TenantStore:
 
 
 async def _set_quotas(connection: Connection, new: Mapping[str, Any]) -> None:
-    await connection.fetch(
-        sql.tenant.CHANGE.text, new["tenant"], new["max_jobs"], new["max_payload_bytes"], new["weight"] or 1
-    )
+    plain = (new["max_jobs"], new["max_payload_bytes"], new["weight"] or 1)
+    newer = (new["max_storage_bytes"], new["requests_per_second"])
+    await connection.fetch(sql.tenant.CHANGE.text, new["tenant"], *plain, *newer)
     limits = RunLimits(new["max_concurrent"], new["max_runs_per_second"])
     await set_limits(connection, new["tenant"], WHOLE_TENANT, limits)
 
@@ -203,6 +251,9 @@ async def _reserve(database: Database, tenant: int, jobs: int, server_limit: int
         (row,) = await database.fetch(PoolName.SEPARATE, sql.tenant.RESERVE_JOBS, *asked)
     if jobs and row["reservation"] is None:
         (found,) = await database.fetch(PoolName.SEPARATE, sql.tenant.READ_JOB_QUOTA, tenant)
+        most, stored = found["max_storage_bytes"], found["storage_bytes"]
+        if most is not None and stored is not None and stored >= most:
+            raise StorageQuotaReached(used=stored, limit=most, tenant=found["name"])
         raise JobQuotaReached(jobs, used=found["jobs"], limit=found["max_jobs"] or 0, tenant=found["name"])
     limit = _smaller(server_limit, row["max_payload_bytes"])
     return TenantQuota(row["reservation"], list(row["numbers"]), row["now"], limit)
@@ -234,4 +285,9 @@ def _smaller(server_limit: int, tenant_limit: int | None) -> int:
 
 
 def _tenant(row: Row) -> Tenant:
-    return Tenant(**{name: row[name] for name in Tenant.__struct_fields__})
+    deletion = None
+    if row["deleting_at"] is not None:
+        deleted = msgspec.json.decode(row["deleted_rows"], type=dict[str, int])
+        deletion = TenantDeletion(requested_at=row["deleting_at"], by=row["deleting_by"], deleted=deleted)
+    fields = {name: row[name] for name in Tenant.__struct_fields__ if name != "deletion"}
+    return Tenant(**fields, deletion=deletion)

@@ -1,4 +1,4 @@
-"""The queues that exist, as a node knows them: their tenant, the tenant's weight, their limits.
+"""The queues that exist, as a node knows them: their tenant, its weight, whether it is suspended, and their limits.
 
 Queues appear when jobs are registered and limits when an operator sets them. A hint announces both, and the node reads
 all queues again after a while; until then a new queue has no tenant, and its runs wait separately.
@@ -24,9 +24,10 @@ class QueueBook:
         self._next_read = 0.0
         self._weights: dict[int, int] = {}
         self.rows: dict[int, QueueRow] = {}
+        self.suspended: frozenset[int] = frozenset()
         self.version = 0
         self.loop = Loop("queues", self.tick)
-        wakeups.queues_changed.subscribe(self.changed)
+        wakeups.queues_changed.subscribe(self._read_now)
         wakeups.jobs_changed.subscribe(lambda _jobs: self.changed())
 
     async def refresh(self) -> None:
@@ -40,6 +41,7 @@ class QueueBook:
             self._next_read = 0.0
             raise
         self._weights = {row.tenant: row.weight for row in self.rows.values()}
+        self.suspended = frozenset(row.queue for row in self.rows.values() if row.suspended)
         self.version += 1
 
     async def tick(self) -> float:
@@ -48,6 +50,11 @@ class QueueBook:
 
     def changed(self) -> None:
         self._next_read = 0.0
+
+    def _read_now(self) -> None:
+        """A limit was set, or a tenant was suspended or resumed: a node that only schedules has to know too."""
+        self.changed()
+        self.loop.wake()
 
     def tenant_of(self, queue: int) -> int:
         row = self.rows.get(queue)

@@ -17,7 +17,8 @@ candidates AS MATERIALIZED (
       FROM fence, batch CROSS JOIN LATERAL (
         SELECT * FROM catchups WHERE catchup = batch.catchup AND next_tick = batch.tick FOR UPDATE) r
       JOIN cursors c ON c.job = r.job AND c.generation = batch.generation
-     WHERE (SELECT held_at IS NULL FROM cluster) AND (c.next_tick IS NULL OR c.next_tick > batch.tick)
+     WHERE (SELECT held_at IS NULL FROM cluster) AND c.queue <> ALL (ARRAY(SELECT queue FROM suspended_queues))
+       AND (c.next_tick IS NULL OR c.next_tick > batch.tick)
        AND (r.kind = 'backfill' OR c.runs_left IS DISTINCT FROM 0 AND (c.next_tick IS NOT NULL OR c.ended))),
 busy AS MATERIALIZED (
     SELECT q.queue FROM (SELECT DISTINCT queue FROM candidates) q

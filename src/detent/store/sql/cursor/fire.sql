@@ -26,7 +26,7 @@ moved AS (
        AND coalesce(c.fire_at, 'infinity') <= now()
        -- fire_careful takes jobs with max_runs, with ticks to skip, and with runs in more lanes than they have now.
        AND c.runs_left IS NULL AND NOT c.skips AND NOT c.crowded
-       AND (SELECT held_at IS NULL FROM cluster)
+       AND (SELECT held_at IS NULL FROM cluster) AND c.queue <> ALL (ARRAY(SELECT queue FROM suspended_queues))
     RETURNING c.job, batch.tick, c.queue, c.revision, c.lanes, c.priority, c.once),
 placed AS MATERIALIZED (
     -- The lane by overlap policy. SKIP (lanes = 1): lane 0. QUEUE and REPLACE (lanes < 0): lane 0 where the job has no

@@ -14,6 +14,7 @@ locked AS MATERIALIZED (
       FROM fence, batch CROSS JOIN LATERAL (
         SELECT job, queue, revision, lanes, priority, once, runs_left, skips, crowded FROM cursors
          WHERE job = batch.job AND next_tick = batch.tick AND generation = batch.generation AND fire_at <= now()
+           AND queue <> ALL (ARRAY(SELECT queue FROM suspended_queues))
            AND NOT ($9::boolean AND CASE lanes
                     WHEN -1 THEN EXISTS (SELECT FROM live_runs r WHERE r.job = batch.job AND r.lane = -1)
                     ELSE (SELECT count(*) FROM live_runs r WHERE r.job = batch.job AND (r.lane >= 0 OR lanes < 0))

@@ -2,6 +2,7 @@
 -- $1 node; one of each per job, sorted: $2 job, $3 expected tick, $4 generation, $5 next tick, $6 its fire_at, $7 the
 -- last tick passed over; ranges that do not run, each at most a day: $8 job, $9 first tick, $10 last tick, $11 count,
 -- $12 reason; ranges that are caught up in addition to the live ticks: $13 job, $14 first tick, $15 last, $16 count.
+-- $17 whether these are ticks of suspended tenants, which are skipped, not missed. Status 4 is skipped, 5 is missed.
 -- Returns the jobs whose cursor moved; the others were not as expected.
 WITH fence AS MATERIALIZED (SELECT node FROM nodes WHERE node = $1 AND NOT evicted FOR KEY SHARE),
 batch AS MATERIALIZED (
@@ -15,10 +16,13 @@ moved AS (
      WHERE c.job = batch.job AND c.next_tick = batch.tick AND c.generation = batch.generation
        AND coalesce(c.fire_at, 'infinity') <= now()         -- as in the fire: not by the index on fire_at
        AND (SELECT held_at IS NULL FROM cluster)
+       -- A node may not know yet that a tenant was suspended or resumed.
+       AND $17::boolean = (c.queue = ANY (ARRAY(SELECT queue FROM suspended_queues)))
     RETURNING c.job, c.revision, c.partition, c.schedule),
 history AS (
     INSERT INTO run_history (job, scheduled_at, finished_at, serial, revision, status, reason, ticks, until)
-    SELECT moved.job, m.first_tick, now(), 0, moved.revision, 5, m.reason, m.ticks, m.last_tick
+    SELECT moved.job, m.first_tick, now(), 0, moved.revision, CASE WHEN $17::boolean THEN 4 ELSE 5 END, m.reason,
+           m.ticks, m.last_tick
       FROM moved JOIN unnest($8::bigint[], $9::timestamptz[], $10::timestamptz[], $11::integer[], $12::text[])
                AS m (job, first_tick, last_tick, ticks, reason) USING (job)),
 owed AS (

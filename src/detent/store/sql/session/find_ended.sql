@@ -1,10 +1,12 @@
--- Which of these keys and sessions can no longer be used, and whether the cluster requires keys. $1 ids of keys,
--- $2 digests of sessions
+-- Which of these keys and sessions can no longer be used, also because their tenant is suspended, and whether the
+-- cluster requires keys. $1 ids of keys, $2 digests of sessions
 SELECT ARRAY(SELECT given.id FROM unnest($1::text[]) AS given (id)
-              WHERE NOT EXISTS (SELECT FROM api_keys k WHERE k.id = given.id AND k.revoked_at IS NULL
+              WHERE NOT EXISTS (SELECT FROM api_keys k JOIN tenants t USING (tenant)
+                                 WHERE k.id = given.id AND k.revoked_at IS NULL AND t.suspended_at IS NULL
                                    AND (k.expires_at > now() OR k.expires_at IS NULL))) AS keys,
        ARRAY(SELECT given.digest FROM unnest($2::bytea[]) AS given (digest)
-              WHERE NOT EXISTS (SELECT FROM sessions s JOIN api_keys k ON k.id = s.key
+              WHERE NOT EXISTS (SELECT FROM sessions s JOIN api_keys k ON k.id = s.key JOIN tenants t USING (tenant)
                                  WHERE s.digest = given.digest AND s.expires_at > now() AND k.revoked_at IS NULL
+                                   AND t.suspended_at IS NULL
                                    AND (k.expires_at > now() OR k.expires_at IS NULL))) AS sessions,
        EXISTS (SELECT FROM api_keys) AS keyed

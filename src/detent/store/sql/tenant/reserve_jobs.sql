@@ -1,13 +1,15 @@
 -- Reserve capacity for new jobs and return the reservation, their numbers and the time, as one row. $1 tenant, $2 how
 -- many, $3 how many to reserve ahead for later ones, $4 how far below the quota reserving ahead is allowed. Without
--- capacity `reservation` is NULL. Capacity that was reserved ahead and that no other registration holds is used first;
--- the counter is locked only if there is none. Committed without waiting for the disk: the commit of the jobs, which
--- follows, flushes this one too. A number that is not used leaves a gap and has no other effect.
+-- capacity, for jobs or for storage, `reservation` is NULL. Capacity that was reserved ahead and that no other
+-- registration holds is used first; the counter is locked only if there is none. Committed without waiting for the
+-- disk: the commit of the jobs, which follows, flushes this one too. A number that is not used leaves a gap and has no
+-- other effect.
 WITH quick AS MATERIALIZED (SELECT set_config('synchronous_commit', 'off', true)),
 ahead AS MATERIALIZED (
     SELECT r.reservation FROM quick, tenants t, tenant_jobs c, job_reservations r
      WHERE t.tenant = $1::integer AND c.tenant = t.tenant AND r.tenant = t.tenant AND $2::integer > 0
        AND (t.max_jobs IS NULL OR c.jobs <= t.max_jobs)         -- else the quota was lowered meanwhile
+       AND (t.storage_bytes < t.max_storage_bytes) IS NOT false
        AND r.spare AND r.jobs > $2::integer
      ORDER BY r.reservation LIMIT 1 FOR UPDATE OF r SKIP LOCKED),
 taken AS (
@@ -16,6 +18,7 @@ taken AS (
 counter AS MATERIALIZED (
     SELECT c.tenant, c.jobs, t.max_jobs FROM quick, tenants t, tenant_jobs c
      WHERE t.tenant = $1::integer AND c.tenant = t.tenant AND $2::integer > 0 AND NOT EXISTS (SELECT FROM taken)
+       AND (t.storage_bytes < t.max_storage_bytes) IS NOT false
        FOR NO KEY UPDATE OF c),
 fitting AS MATERIALIZED (
     SELECT tenant, CASE WHEN max_jobs IS NULL OR jobs + $2::integer + $4::integer <= max_jobs THEN $3::integer

@@ -1,0 +1,17 @@
+-- How many rows of each table belong to a tenant and to none of its jobs. $1 tenant
+SELECT 'run_minutes' AS name, count(*) AS rows FROM run_minutes WHERE tenant = $1::integer
+UNION ALL SELECT 'requests', count(*) FROM requests WHERE tenant = $1::integer
+UNION ALL SELECT 'job_counts', count(*) FROM job_counts WHERE tenant = $1::integer
+UNION ALL SELECT 'job_reservations', count(*) FROM job_reservations WHERE tenant = $1::integer
+UNION ALL SELECT 'limits', count(*) FROM limits WHERE tenant = $1::integer
+UNION ALL SELECT 'pull_leases', count(*) FROM pull_leases WHERE tenant = $1::integer
+UNION ALL SELECT 'pull_workers', count(*) FROM pull_workers WHERE tenant = $1::integer
+UNION ALL SELECT 'queues', count(*) FROM queues WHERE tenant = $1::integer
+UNION ALL SELECT 'request_budgets', count(*) FROM request_budgets WHERE tenant = $1::integer
+UNION ALL SELECT 'tenant_targets', count(*) FROM tenant_targets WHERE tenant = $1::integer
+UNION ALL SELECT 'secret_versions', count(*) FROM secret_versions WHERE tenant = $1::integer
+UNION ALL SELECT 'secrets', count(*) FROM secrets WHERE tenant = $1::integer
+UNION ALL SELECT 'api_keys', count(*) FROM api_keys WHERE tenant = $1::integer
+UNION ALL SELECT 'tenant_jobs', count(*) FROM tenant_jobs WHERE tenant = $1::integer
+UNION ALL SELECT 'tenants', count(*) FROM tenants WHERE tenant = $1::integer
+UNION ALL SELECT 'sessions', count(*) FROM sessions s JOIN api_keys k ON k.id = s.key WHERE k.tenant = $1::integer

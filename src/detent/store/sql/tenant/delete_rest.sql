@@ -1,0 +1,28 @@
+-- Delete some of what a tenant owns besides its jobs and keys. $1 tenant, $2 how many of the tables that can be large
+WITH
+gone_run_minutes AS (
+    DELETE FROM run_minutes WHERE ctid = ANY (ARRAY(
+        SELECT ctid FROM run_minutes WHERE tenant = $1::integer LIMIT $2::integer))
+    RETURNING tenant),
+gone_requests AS (
+    DELETE FROM requests WHERE ctid = ANY (ARRAY(
+        SELECT ctid FROM requests WHERE tenant = $1::integer LIMIT $2::integer))
+    RETURNING tenant),
+gone_job_counts AS (DELETE FROM job_counts WHERE tenant = $1::integer RETURNING tenant),
+gone_job_reservations AS (DELETE FROM job_reservations WHERE tenant = $1::integer RETURNING tenant),
+gone_limits AS (DELETE FROM limits WHERE tenant = $1::integer RETURNING tenant),
+gone_pull_leases AS (DELETE FROM pull_leases WHERE tenant = $1::integer RETURNING tenant),
+gone_pull_workers AS (DELETE FROM pull_workers WHERE tenant = $1::integer RETURNING tenant),
+gone_queues AS (DELETE FROM queues WHERE tenant = $1::integer RETURNING tenant),
+gone_request_budgets AS (DELETE FROM request_budgets WHERE tenant = $1::integer RETURNING tenant),
+gone_tenant_targets AS (DELETE FROM tenant_targets WHERE tenant = $1::integer RETURNING tenant)
+SELECT 'run_minutes' AS name, count(*) AS rows FROM gone_run_minutes
+UNION ALL SELECT 'requests', count(*) FROM gone_requests
+UNION ALL SELECT 'job_counts', count(*) FROM gone_job_counts
+UNION ALL SELECT 'job_reservations', count(*) FROM gone_job_reservations
+UNION ALL SELECT 'limits', count(*) FROM gone_limits
+UNION ALL SELECT 'pull_leases', count(*) FROM gone_pull_leases
+UNION ALL SELECT 'pull_workers', count(*) FROM gone_pull_workers
+UNION ALL SELECT 'queues', count(*) FROM gone_queues
+UNION ALL SELECT 'request_budgets', count(*) FROM gone_request_budgets
+UNION ALL SELECT 'tenant_targets', count(*) FROM gone_tenant_targets
