@@ -32,6 +32,7 @@ from detent.api import (
     problems,
     pull,
     queues,
+    role_bindings,
     runs,
     secrets,
     tenants,
@@ -78,7 +79,7 @@ PARTS = (
         pull,
         queues,
     ),
-    *(keys, tenants, secrets, audit_events),
+    *(keys, role_bindings, tenants, secrets, audit_events),
 )
 
 

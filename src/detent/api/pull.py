@@ -15,6 +15,7 @@ from detent.api.auth import bad_key, no_key
 from detent.api.context import PREFIX, Api
 from detent.api.pull_waiters import ClaimTerms
 from detent.api.queues import check_length
+from detent.api.role_limits import check_claim
 from detent.api.routing import Routes
 from detent.api.runs import run_key
 from detent.contract.pull import (
@@ -54,6 +55,7 @@ async def claim_runs(
 ) -> ClaimedRuns:
     """Claim runs of a queue for a worker, waiting for some if there are none."""
     check_length(queue)
+    check_claim(queue)
     check_seen(body.worker, "The name of the worker", "/worker")
     asking = ClaimTerms(
         api.tenant, body.worker, _wanted(queue, body), body.limit, timedelta(seconds=body.lease_seconds)
