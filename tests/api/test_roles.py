@@ -179,6 +179,15 @@ async def test_a_bulk_delete_reaches_only_jobs_that_the_caller_may_delete(api: A
     assert [job["name"] for job in left["items"]] == ["other"]
 
 
+async def test_the_kept_answer_of_another_caller_is_not_given_to_a_limited_one(api: ApiClient) -> None:
+    admin = await two_queues(api)
+    limited = {"Authorization": await bound_key(api, "default", ("operator", "mine", None))}
+    once = {"Idempotency-Key": "deploy-1"}
+    await api.good("POST", f"{API}/jobs/other/trigger", 202, headers={**admin, **once})
+    problem = await api.problem("POST", f"{API}/jobs/other/trigger", 422, headers={**limited, **once})
+    assert "was used for another request" in problem["detail"]
+
+
 async def test_a_worker_claims_from_the_queue_of_its_role(api: ApiClient) -> None:
     admin = await two_queues(api)
     worker = {"Authorization": await bound_key(api, "default", ("operator", "mine", None))}

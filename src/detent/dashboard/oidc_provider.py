@@ -8,10 +8,12 @@ sign with a secret that this server has, or not at all.
 from __future__ import annotations
 
 import asyncio
+import base64
 import time
 from collections.abc import Awaitable, Callable, Mapping
 from datetime import datetime
 from typing import Any, NamedTuple
+from urllib.parse import quote_plus
 
 import aiohttp
 import msgspec
@@ -139,12 +141,12 @@ class OidcProvider:
 
     async def _tokens(self, grant: dict[str, str]) -> dict[str, Any]:
         document = await self.document()
-        auth = None
+        headers = {}
         if self._secret is None:
             grant["client_id"] = self.client.client_id
         else:
-            auth = aiohttp.BasicAuth(self.client.client_id, self._secret)
-        answer = await self._ask("POST", document.token_endpoint, data=grant, auth=auth)
+            headers["Authorization"] = _basic(self.client.client_id, self._secret)
+        answer = await self._ask("POST", document.token_endpoint, data=grant, headers=headers)
         if not isinstance(answer.get("access_token"), str):
             raise ProviderAway("its answer has no access token")
         return answer
@@ -196,6 +198,11 @@ class OidcProvider:
         except (aiohttp.ClientError, TimeoutError, OSError, ValueError) as error:
             raise ProviderAway(f"it does not answer ({type(error).__name__})") from error
         return _object(response.status, raw)
+
+
+def _basic(client_id: str, secret: str) -> str:
+    """Both are encoded as in a form first (RFC 6749, section 2.3.1)."""
+    return f"Basic {base64.b64encode(f'{quote_plus(client_id)}:{quote_plus(secret)}'.encode()).decode()}"
 
 
 def _object(status: int, raw: bytes) -> dict[str, Any]:
