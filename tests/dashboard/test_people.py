@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import time
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import AbstractAsyncContextManager
 from html import unescape
 from pathlib import Path
 from typing import Any
@@ -22,6 +23,7 @@ from detent.errors import UsageError
 from detent.settings.settings import Settings
 from tests.dashboard.oidc import CALLBACK, OpenIdProvider, installed_provider, running_provider
 from tests.dashboard.pages import Pages, Shown, serving
+from tests.support.browsing import Browser
 
 ADA = {"name": "Ada", "email": "ada@example.com", "email_verified": True, "groups": ["ops", "everybody"]}
 
@@ -270,6 +272,47 @@ async def test_the_tokens_of_the_provider_cannot_be_read_in_the_database(
     stored = repr(dict(row))
     assert "access" not in stored
     assert "eyJ" not in stored  # as every JWT begins
+
+
+async def test_an_open_page_ends_when_its_session_is_to_be_checked_and_nobody_does(
+    pages: Pages, provider: OpenIdProvider, sql: Any
+) -> None:
+    """The browser then loads the page again, and that request asks the provider."""
+    await provider.set_people("ada", ada=ADA)
+    await bind(pages, "user", "ada", "viewer")
+    await follow(pages, "/login/oidc")
+    digest = await sql.fetchval("SELECT digest FROM sessions")
+
+    assert (await pages.store.web_sessions.ended([], [digest])).sessions == frozenset()
+    await sql.execute("UPDATE sessions SET check_at = now() - interval '1 minute'")
+    assert (await pages.store.web_sessions.ended([], [digest])).sessions == {digest}
+    assert (await pages.get("/jobs")).status == 200
+    assert (await pages.store.web_sessions.ended([], [digest])).sessions == frozenset()
+
+
+async def test_a_browser_logs_in_at_another_site_and_out_of_both(
+    pages: Pages, provider: OpenIdProvider, browse: Callable[..., AbstractAsyncContextManager[Browser]]
+) -> None:
+    """A browser keeps the cookie of the session from requests that another site led to, and the policy of the pages
+    from following a form to another site: both are only seen in a real one."""
+    await provider.set_people("ada", ada=ADA)
+    await bind(pages, "user", "ada", "viewer")
+    async with browse(pages.url) as browser:
+        page = browser.page
+        await browser.open("/jobs?search=tag%3Ax")
+        await page.click("text=Log in with your account")
+        await page.wait_for_selector("text=ada@example.com · viewer")
+        assert page.url == f"{pages.url}/jobs?search=tag%3Ax"
+
+        await page.click("text=Log out")
+        await page.click("text=Yes, sign me out")
+        await page.wait_for_url(f"{pages.url}/login")
+        await provider.set_people(None)
+        await page.click("text=Log in with your account")
+        await page.wait_for_selector("text=The provider did not log you in")
+        refused = [f"403 for {page.url}", "error: Failed to load resource"]
+        others = [each for each in browser.complaints if not each.startswith(tuple(refused))]
+        browser.complaints = [each for each in others if provider.issuer not in each]
 
 
 # --- the provider is away ---

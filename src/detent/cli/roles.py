@@ -65,10 +65,8 @@ def bind(kind: str, subject: str, role: str, queue: str | None, tag: str | None,
         bound = client.bind_role(
             cast("SubjectKind", kind), subject, cast("Role", role), queue=queue, tag=tag, tenant=tenant
         )
-    if invocation().format != "text":
-        output.print_fields(bound, (), identity="id")
-        return
     output.say(f"Bound role {bound['role']} to {kind} {subject} in tenant {bound['tenant']}{_limit(bound)}.")
+    output.print_for_machines(bound)
 
 
 def _limit(bound: Item) -> str:
