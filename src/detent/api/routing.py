@@ -8,7 +8,7 @@ generate the OpenAPI document.
 
 A route that creates something sets `once`: it accepts an Idempotency-Key (`api/idempotency.py`).
 
-The decorator of every route names the scope that it needs (`api/auth.py`); only GET has a default, `read`. The
+The decorator of every route names the scope that it needs (`domain/roles.py`); only GET has a default, `read`. The
 handler's `api` knows the caller, and the handler passes `tenant=api.tenant` to everything that it reads or changes.
 """
 

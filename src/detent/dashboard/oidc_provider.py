@@ -12,7 +12,7 @@ import base64
 import time
 from collections.abc import Awaitable, Callable, Mapping
 from datetime import datetime
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 from urllib.parse import quote_plus
 
 import aiohttp
@@ -174,16 +174,15 @@ class OidcProvider:
         raise AssertionError("the second attempt returns or raises")
 
     async def _key_set(self, *, fresh: bool) -> Any:
-        from joserfc.errors import JoseError
         from joserfc.jwk import KeySet
 
         known_for = KEYS_SECONDS if fresh else KNOWN_SECONDS
         if self._keys is None or self._now() >= self._keys[0] + known_for:
             raw = await self._ask("GET", (await self.document()).jwks_uri)
-            try:
-                self._keys = (self._now(), KeySet.import_key_set(raw))  # type: ignore[arg-type]  # it is checked there
-            except (JoseError, ValueError, KeyError, TypeError) as error:
-                raise ProviderAway("its keys cannot be read") from error
+            found = [key for each in raw.get("keys") or () if (key := _key(each)) is not None]
+            if not found:
+                raise ProviderAway("none of its keys can be used")
+            self._keys = (self._now(), KeySet(found))
         return self._keys[1]
 
     async def _ask(self, method: str, url: str, **options: Any) -> dict[str, Any]:
@@ -198,6 +197,17 @@ class OidcProvider:
         except (aiohttp.ClientError, TimeoutError, OSError, ValueError) as error:
             raise ProviderAway(f"it does not answer ({type(error).__name__})") from error
         return _object(response.status, raw)
+
+
+def _key(raw: object) -> Any:
+    """None: a key of a kind that is not known here, which is no reason to refuse the others."""
+    from joserfc.errors import JoseError
+    from joserfc.jwk import JWKRegistry
+
+    try:
+        return JWKRegistry.import_key(cast("Any", raw))
+    except (JoseError, ValueError, KeyError, TypeError, AttributeError):
+        return None
 
 
 def _basic(client_id: str, secret: str) -> str:

@@ -8,6 +8,7 @@ that a person who was removed there, or left a group, loses what they had here.
 
 from __future__ import annotations
 
+import asyncio
 import base64
 import hmac
 import secrets
@@ -17,6 +18,7 @@ from urllib.parse import urlencode
 import msgspec
 
 from detent.api.context import Api
+from detent.api.limits import Limiter, network_of
 from detent.dashboard.oidc_provider import (
     OidcProvider,
     ProviderAway,
@@ -39,6 +41,10 @@ ATTEMPT_COOKIE = "detent_login"
 ATTEMPT_SECONDS = 600
 # How many checks may fail, because the provider is away, before the session ends.
 CHECKS_MISSED = 3
+# Of one network: each answer that is not refused at once makes this server ask the provider.
+ANSWERS_PER_SECOND = 5.0
+# Less than a page may take: a provider that hangs must not look like a database that does.
+CHECK_SECONDS = 4.0
 
 
 class RefusedLogin(NotAuthorised):
@@ -50,6 +56,7 @@ class People:
         self._api = api
         self._sessions = api.store.person_sessions
         self.provider = provider
+        self._answers = Limiter(ANSWERS_PER_SECOND)
         self._check_after = timedelta(seconds=api.settings.oidc_check_seconds)
         self._valid_for = self._check_after * CHECKS_MISSED
 
@@ -76,6 +83,7 @@ class People:
     async def finish(self, cookie: str, answer: dict[str, str], actor: Actor) -> tuple[str, str]:
         """The token of the new session, and the page to show. `answer`: the query that the provider sent the browser
         back with."""
+        self._answers.take(network_of(actor.address or ""))
         try:
             attempt, code = self._answered(_attempt(cookie), answer)
             person, tokens = await self.provider.log_in(code, attempt)
@@ -134,8 +142,9 @@ class People:
         if sealed is None:
             return holder
         try:
-            person, tokens = await self.provider.check(holder.person, _tokens(unseal(token, sealed)))
-        except ProviderAway as error:
+            async with asyncio.timeout(CHECK_SECONDS):
+                person, tokens = await self.provider.check(holder.person, _tokens(unseal(token, sealed)))
+        except (ProviderAway, TimeoutError) as error:
             log.warning("the OpenID provider is away; sessions are checked later", error=str(error))
             return holder
         except (ProviderRefused, BrokenSeal) as error:
