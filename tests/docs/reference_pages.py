@@ -186,7 +186,7 @@ def roles_table() -> str:
     rows = []
     for endpoint in all_endpoints():
         permitted = ["✓" if endpoint.scope in ("public", *PERMITTED[role]) else "" for role in ROLES]
-        limited = "✓" if knows_limits(endpoint.path) else ""
+        limited = "✓" if endpoint.scope == "public" or knows_limits(endpoint.path) else ""
         rows.append((f"`{endpoint.method}`", f"`{endpoint.path}`", *permitted, limited))
     return table(("method", "path", *ROLES, "with a limit"), rows)
 
