@@ -18,8 +18,8 @@ from typing import Any, NamedTuple
 import pytest
 
 from detent.domain.job import HttpTarget, JobSpec
+from detent.domain.job_schedule import schedule_of
 from detent.domain.misfire import AUTOMATIC, THRESHOLD, grace_period
-from detent.domain.registration import schedule_of
 from detent.domain.run import Call, Outcome, Succeeded
 from detent.domain.schedule import Schedule
 from detent.jobs import JobOperations

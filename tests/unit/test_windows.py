@@ -9,7 +9,7 @@ from uuid import uuid4
 import pytest
 
 from detent.domain.job import Definition, HttpTarget, JobSpec
-from detent.domain.registration import schedule_of
+from detent.domain.job_schedule import schedule_of
 from detent.domain.run import Claim
 from detent.worker.windows import Windows
 

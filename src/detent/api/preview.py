@@ -12,7 +12,7 @@ from detent.api.jobs import job_id, unknown_job
 from detent.api.routing import Routes
 from detent.contract.job import Preview
 from detent.contract.page import Instant
-from detent.domain.registration import whole_milliseconds
+from detent.domain.job_schedule import whole_milliseconds
 from detent.domain.schedule import ScheduleError
 from detent.domain.schedule.explain import explain_text
 from detent.domain.schedule.instants import check_range

@@ -26,6 +26,7 @@ from detent.domain.documents import (
 )
 from detent.domain.identity import partition_of
 from detent.domain.job import HttpTarget, JobSpec, kind_of, needs_of
+from detent.domain.job_schedule import schedule_of, whole_milliseconds
 from detent.domain.misfire import AUTOMATIC, MISSED, SHORTEST_GRACE
 from detent.domain.names import check_names
 from detent.domain.references import check_references
@@ -34,8 +35,7 @@ from detent.domain.schedule import Schedule, ScheduleError
 from detent.domain.schedule.cautions import cautions
 from detent.domain.schedule.cron_fields import uses_hash
 from detent.domain.schedule.keys import check_key_template
-from detent.domain.schedule.schedule import NO_LIMIT
-from detent.domain.schedule.steps import QUESTION_STEPS, CostlySchedule, Steps, batch_limit
+from detent.domain.schedule.steps import QUESTION_STEPS, Steps
 from detent.domain.sensitive import literal_warnings
 from detent.domain.target_rules import check_target
 from detent.domain.target_url import TargetError, check_url
@@ -221,48 +221,6 @@ def _may_hash(schedule: str | dict[str, Any]) -> bool:
     return uses_hash(schedule if isinstance(schedule, str) else schedule["cron"])
 
 
-def schedule_of(
-    spec: JobSpec, number: int, created_at: datetime, steps: Steps = NO_LIMIT, *, new: bool = False
-) -> Schedule:
-    """The schedule of a job; an interval counts from the creation of its job. A new one that never ticks is refused."""
-    try:
-        return Schedule.parse(
-            spec.schedule,
-            timezone=spec.timezone,
-            anchor=whole_milliseconds(created_at),
-            hash_key=str(number),
-            dst_gap=spec.dst_gap,
-            dst_overlap=spec.dst_overlap,
-            day_match=spec.day_match,
-            dialect=spec.dialect,
-            starts_at=spec.starts_at,
-            ends_at=spec.ends_at,
-            jitter_seconds=spec.jitter_seconds,
-            steps=steps,
-            new=new,
-        )
-    except ScheduleError as error:
-        raise UsageError(error.message, error.pointer or "/schedule") from error
-
-
-class Descriptions:
-    """The schedules of the jobs of a page in words. Reading them has the steps of a batch; a rule beyond that is not
-    read."""
-
-    def __init__(self, rows: int) -> None:
-        self._steps = Steps(batch_limit(rows))
-
-    def of(self, spec: JobSpec, number: int, created_at: datetime) -> str:
-        before = self._steps.spent
-        try:
-            return schedule_of(spec, number, created_at, self._steps).describe()
-        except CostlySchedule:
-            self._steps.spent = before  # so that shorter rules after it are read
-            return "A long recurrence rule"
-        except UsageError as error:
-            return error.message
-
-
 def place(job: PreparedJob, now: datetime, last_tick: datetime | None = None) -> CursorPlace:
     """The next tick after `now` and after the last fired one; a UsageError when there is none."""
     at = job.schedule.at
@@ -399,7 +357,3 @@ def _key_warnings(template: str, timezone: str, schedule: Schedule, since: datet
         return check_key_template(template, schedule, timezone, since)
     except ScheduleError as error:
         raise UsageError(error.message, error.pointer or "/idempotency_key_template") from error
-
-
-def whole_milliseconds(moment: datetime) -> datetime:
-    return moment.replace(microsecond=moment.microsecond // 1000 * 1000)

@@ -8,8 +8,9 @@ from typing import Any, Literal, NamedTuple
 import msgspec
 
 from detent.domain.job import JobSpec
+from detent.domain.job_schedule import schedule_of
 from detent.domain.misfire import AUTOMATIC
-from detent.domain.registration import CursorPlace, PreparedJob, cursor_at, next_tick, place, schedule_of
+from detent.domain.registration import CursorPlace, PreparedJob, cursor_at, next_tick, place
 from detent.errors import RevisionMismatch, UsageError
 from detent.store.db import Row
 

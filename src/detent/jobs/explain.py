@@ -11,9 +11,9 @@ import msgspec
 from detent.contract.run import Run
 from detent.domain.identity import RunKey, node_name, token_text
 from detent.domain.job import JobSpec
+from detent.domain.job_schedule import schedule_of
 from detent.domain.ledger import Entry, LedgerSegment
 from detent.domain.ledger_ticks import tick_statuses
-from detent.domain.registration import schedule_of
 from detent.domain.schedule import Schedule, ScheduleError
 from detent.domain.schedule.instants import parse_instant
 from detent.errors import DetentError, UsageError

@@ -18,8 +18,9 @@ import msgspec
 
 from detent.contract.job import OnResume
 from detent.domain.job import JobSpec
+from detent.domain.job_schedule import schedule_of
 from detent.domain.misfire import AUTOMATIC, CatchUp, MissedRange, nth_tick, split_by_day
-from detent.domain.registration import CursorPlace, PreparedJob, next_tick, schedule_of
+from detent.domain.registration import CursorPlace, PreparedJob, next_tick
 from detent.domain.schedule import Schedule, tzdata_version
 from detent.domain.schedule.schedule import NO_LIMIT
 from detent.domain.schedule.steps import Steps

@@ -10,7 +10,8 @@ import msgspec
 
 from detent.contract.job import Job, JobStatus
 from detent.domain.job import JobSpec
-from detent.domain.registration import CursorPlace, Descriptions, PreparedJob
+from detent.domain.job_schedule import Descriptions
+from detent.domain.registration import CursorPlace, PreparedJob
 from detent.domain.states import CODES, RunStatus
 from detent.store.db import Row
 

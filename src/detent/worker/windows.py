@@ -10,7 +10,7 @@ from collections import OrderedDict
 from datetime import UTC, datetime, timedelta
 
 from detent.domain.job import Definition, JobSpec
-from detent.domain.registration import schedule_of, whole_milliseconds
+from detent.domain.job_schedule import schedule_of, whole_milliseconds
 from detent.domain.run import Claim
 from detent.domain.schedule import Schedule
 from detent.errors import UsageError
