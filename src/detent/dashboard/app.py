@@ -34,11 +34,12 @@ from detent.dashboard.formatting import iso
 from detent.dashboard.heartbeat import DatabaseHeartbeat, DatabaseSilent, while_answering, within
 from detent.dashboard.live import Hub, event
 from detent.dashboard.page import PageRequest, PageView, names_of, query_of
-from detent.dashboard.people import ATTEMPT_COOKIE
+from detent.dashboard.people import ATTEMPT_COOKIE, LoginUnavailable, RefusedLogin
 from detent.dashboard.problems import AlarmCount
 from detent.dashboard.rendering import environment, parts_of
 from detent.dashboard.stream_limits import LimitedStream, StreamLimits
-from detent.errors import DetentError, NotAuthorised, Unavailable
+from detent.errors import DetentError, NotAuthorised
+from detent.settings.readers import CALLBACK_PATH
 from detent.store.audit_log import acting
 from detent.store.db import OutcomeUnknown
 from detent.telemetry.log import logger
@@ -96,7 +97,7 @@ class Dashboard:
             Route("/login", self._guarded(self._login_page), methods=["GET"]),
             Route("/login", self._guarded(self._log_in), methods=["POST"]),
             Route("/login/oidc", self._guarded(self._begin_login), methods=["GET"]),
-            Route("/login/oidc/callback", self._guarded(self._finish_login), methods=["GET"]),
+            Route(CALLBACK_PATH, self._guarded(self._finish_login), methods=["GET"]),
             Route("/logout", self._guarded(self._log_out), methods=["POST"]),
         ]
         for view in views.ALL:
@@ -258,7 +259,7 @@ class Dashboard:
             return self._login_form(404, next_path, "No login provider is set here: log in with a key.")
         try:
             address, cookie = await people.begin(next_path, request.query_params.get("tenant", ""))
-        except Unavailable as error:
+        except LoginUnavailable as error:
             return self._login_form(UNAVAILABLE, next_path, error.message)
         response = RedirectResponse(address, 303, HEADERS)
         set_attempt_cookie(response, request, cookie)
@@ -272,7 +273,7 @@ class Dashboard:
         actor = self._authenticator.attempt_actor(request)
         try:
             token, next_path = await people.finish(cookie, query_of(request), actor)
-        except (NotAuthorised, Unavailable) as error:
+        except (RefusedLogin, LoginUnavailable) as error:
             response: Response = self._login_form(problems.kind_of(error).status, "/", error.message)
         else:
             response = self._onward(safe_next(next_path))

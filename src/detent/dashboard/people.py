@@ -30,6 +30,7 @@ from detent.domain.audit_event import Actor, NewEvent
 from detent.domain.person import LoginAttempt, Person, authorization_url
 from detent.errors import NotAuthorised, Unavailable
 from detent.runtime.seal import BrokenSeal, seal, unseal
+from detent.settings.readers import CALLBACK_PATH
 from detent.store.audit_log import acting
 from detent.store.person_sessions import PersonHolder
 from detent.store.role_bindings import TenantRoles
@@ -49,6 +50,10 @@ CHECK_SECONDS = 4.0
 
 class RefusedLogin(NotAuthorised):
     """The person, or whoever sent the answer, may not log in."""
+
+
+class LoginUnavailable(Unavailable):
+    """Nobody can log in at the provider now."""
 
 
 class People:
@@ -175,7 +180,7 @@ class People:
         if end is None:
             return None
         client = self.provider.client
-        back = client.redirect_url.removesuffix("/login/oidc/callback") + "/login"
+        back = client.redirect_url.removesuffix(CALLBACK_PATH) + "/login"
         query = {"client_id": client.client_id, "post_logout_redirect_uri": back}
         try:
             hint = _tokens(unseal(token, holder.tokens)).id
@@ -186,9 +191,9 @@ class People:
         return f"{end}{'&' if '?' in end else '?'}{urlencode(query)}"
 
 
-def _away(error: ProviderAway) -> Unavailable:
+def _away(error: ProviderAway) -> LoginUnavailable:
     log.warning("nobody can log in at the OpenID provider", error=str(error))
-    return Unavailable(f"The login provider cannot be used now: {error}. Try again later, or log in with a key.")
+    return LoginUnavailable(f"The login provider cannot be used now: {error}. Try again later, or log in with a key.")
 
 
 def _cookie(attempt: LoginAttempt) -> str:

@@ -3,7 +3,7 @@
 -- tag, or both. People are known by what the OpenID provider says about them; they are in no table of their own.
 CREATE TABLE role_bindings (
     binding      bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
-    tenant       integer NOT NULL REFERENCES tenants,
+    tenant       integer NOT NULL REFERENCES tenants ON DELETE CASCADE,
     subject_kind text COLLATE "C" NOT NULL CHECK (subject_kind IN ('key', 'user', 'group')),
     subject      text COLLATE "C" NOT NULL CHECK (subject <> ''),
     role         text COLLATE "C" NOT NULL CHECK (role IN ('viewer', 'operator', 'editor', 'admin')),
@@ -34,7 +34,7 @@ $$;
 -- provider, encrypted with a key that only the browser's session token yields.
 ALTER TABLE sessions ALTER COLUMN key DROP NOT NULL;
 ALTER TABLE sessions
-    ADD COLUMN tenant integer REFERENCES tenants,
+    ADD COLUMN tenant integer REFERENCES tenants ON DELETE CASCADE,
     ADD COLUMN subject text COLLATE "C",
     ADD COLUMN name text,
     ADD COLUMN email text COLLATE "C",
