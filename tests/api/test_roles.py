@@ -127,7 +127,16 @@ async def test_lists_have_the_jobs_and_runs_within_the_limits(
     ):
         page = await api.good("GET", f"{API}{path}", headers=limited)
         assert [item[field] for item in page["items"]] == ["mine"], path
+    await sql.execute(
+        "INSERT INTO incidents (tenant, job, kind, within, tick, misses)"
+        " SELECT tenant, job, 'start', interval '1 minute', now(), 1 FROM jobs"
+    )
+    for path in ("/incidents", "/incidents?open=true"):
+        page = await api.good("GET", f"{API}{path}", headers=limited)
+        assert [item["job"] for item in page["items"]] == ["mine"], path
     hidden = await api.good("GET", f"{API}/runs", headers=admin)
+    other_job = next(run["job_id"] for run in hidden["items"] if run["job"] == "other")
+    assert (await api.good("GET", f"{API}/incidents?job={other_job}", headers=limited))["items"] == []
     other = next(run["id"] for run in hidden["items"] if run["job"] == "other")
     await api.problem("GET", f"{API}/runs/{other}", 404, headers=limited)
     await api.problem("POST", f"{API}/runs/{other}/cancel", 404, headers=limited)

@@ -1,6 +1,6 @@
 -- Which of these keys and sessions can no longer be used, and whether the cluster requires keys. A session of a person
--- ends here also when it is due to be checked, and no request has done so: the browser sends one then. $1 ids of keys, $2
--- digests of sessions
+-- ends here also when it is due to be checked, and no request has done so: the browser sends one then. $1 ids of keys,
+-- $2 digests of sessions
 SELECT ARRAY(SELECT given.id FROM unnest($1::text[]) AS given (id)
               WHERE NOT EXISTS (SELECT FROM api_keys k WHERE k.id = given.id AND k.revoked_at IS NULL
                                    AND (k.expires_at > now() OR k.expires_at IS NULL))) AS keys,
