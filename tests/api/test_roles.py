@@ -208,6 +208,15 @@ async def test_a_worker_claims_from_the_queue_of_its_role(api: ApiClient) -> Non
     await api.problem("POST", f"{API}/queues/mine/claim", 403, json=claim, headers=tagged)
     claimed = await api.good("POST", f"{API}/queues/mine/claim", json=claim, headers=worker)
     assert [run["job"] for run in claimed["runs"]] == ["mine"]
+    await api.good("POST", f"{API}/jobs/other/trigger", 202, headers=admin)
+    (other,) = (await api.good("POST", f"{API}/queues/other/claim", json=claim, headers=admin))["runs"]
+    token = {"token": other["token"]}
+    await api.problem("POST", f"{API}/runs/{other['run_id']}/heartbeat", 404, json=token, headers=worker)
+    await api.problem("POST", f"{API}/runs/{other['run_id']}/complete", 404, json=token, headers=worker)
+    failed = {**token, "error": "x"}
+    await api.problem("POST", f"{API}/runs/{other['run_id']}/fail", 404, json=failed, headers=worker)
+    (mine,) = claimed["runs"]
+    await api.good("POST", f"{API}/runs/{mine['run_id']}/complete", json={"token": mine["token"]}, headers=worker)
 
 
 async def test_header_values_are_masked_if_the_caller_is_a_viewer_of_some_jobs(api: ApiClient) -> None:
