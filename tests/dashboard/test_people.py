@@ -349,3 +349,9 @@ async def test_a_login_while_the_provider_is_away_is_answered_in_one_sentence(
 def test_settings_of_the_provider_belong_together() -> None:
     with pytest.raises(UsageError, match="belong together"):
         client_of(Settings(oidc_issuer="https://login.example.com"))
+
+
+@pytest.mark.parametrize("address", ["https://d.example.com", "ftp://d.example.com/login/oidc/callback", "x"])
+def test_an_address_that_is_not_the_callback_is_refused_at_start(address: str, tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match=r"DETENT_OIDC_REDIRECT_URL is .*: give an address such as https://detent"):
+        Settings.load({}, {"DETENT_OIDC_REDIRECT_URL": address, "HOME": str(tmp_path)}, tmp_path)
