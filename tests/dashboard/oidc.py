@@ -20,6 +20,9 @@ from tests.support.waiting import until_sync
 SCRIPT = Path(__file__).with_name("oidc_provider.mjs")
 LISTENING = re.compile(r"^listening on (\d+)$", re.MULTILINE)
 CALLBACK = "/login/oidc/callback"
+INSTALL_SECONDS = 300
+# Where npm has installed oidc-provider already, for machines without a registry.
+INSTALLED = "DETENT_TEST_OIDC_PROVIDER"
 CLIENT_SECRET = "a secret of the client"
 
 
@@ -29,11 +32,14 @@ def installed_provider(folder: Path) -> Path:
     if node is None or npm is None:
         _missing("node and npm are not installed")
     shutil.copy(SCRIPT, folder)
+    if INSTALLED in os.environ:
+        (folder / "node_modules").symlink_to(Path(os.environ[INSTALLED]) / "node_modules")
+        return folder
     install = [str(npm), "install", "--no-audit", "--no-fund", "--silent", "oidc-provider@8"]
     try:
-        done = subprocess.run(install, cwd=folder, capture_output=True, timeout=150, check=False)
+        done = subprocess.run(install, cwd=folder, capture_output=True, timeout=INSTALL_SECONDS, check=False)
     except subprocess.TimeoutExpired:
-        _missing("npm could not install oidc-provider within 150 s")
+        _missing(f"npm could not install oidc-provider within {INSTALL_SECONDS} s")
     if done.returncode != 0:
         _missing(f"npm could not install oidc-provider: {done.stderr.decode()[-200:]}")
     return folder
@@ -70,7 +76,7 @@ class OpenIdProvider:
         with self._log.open("wb") as log:
             command = ["node", SCRIPT.name, str(self.port), self.settings["oidc_redirect_url"]]
             self._process = subprocess.Popen(command, cwd=self._folder, stdout=log, stderr=log)
-        until_sync(lambda: LISTENING.search(self._log.read_text()), 60, "the provider listens")
+        until_sync(lambda: LISTENING.search(self._log.read_text()), 120, "the provider listens")
 
     def stop(self) -> None:
         if self._process is not None:
@@ -90,8 +96,8 @@ class OpenIdProvider:
 @contextmanager
 def running_provider(folder: Path) -> Iterator[OpenIdProvider]:
     provider = OpenIdProvider(folder, free_port())
-    provider.start()
     try:
+        provider.start()
         yield provider
     finally:
         provider.stop()

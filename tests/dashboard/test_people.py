@@ -25,6 +25,10 @@ from tests.dashboard.oidc import CALLBACK, OpenIdProvider, installed_provider, r
 from tests.dashboard.pages import Pages, Shown, serving
 from tests.support.browsing import Browser
 
+# The first test also waits for npm, which takes half a minute on an idle machine.
+pytestmark = pytest.mark.timeout(420)
+PATIENCE = 60.0
+
 ADA = {"name": "Ada", "email": "ada@example.com", "email_verified": True, "groups": ["ops", "everybody"]}
 
 
@@ -40,9 +44,12 @@ def provider(provider_folder: Path) -> Iterator[OpenIdProvider]:
 
 
 @pytest.fixture
-async def pages(database_url: str, provider: OpenIdProvider) -> AsyncIterator[Pages]:
-    """A server that requires keys, and whose people log in at the provider; every request asks there again."""
-    settings = {**provider.settings, "port": provider.client_port, "require_keys": True, "oidc_check_seconds": 1.0}
+async def pages(database_url: str, provider: OpenIdProvider, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Pages]:
+    """A server that requires keys, and whose people log in at the provider. Both may be slow on a busy machine."""
+    monkeypatch.setattr("detent.dashboard.oidc_provider.ANSWER_SECONDS", PATIENCE)
+    monkeypatch.setattr("detent.dashboard.people.CHECK_SECONDS", PATIENCE)
+    monkeypatch.setattr("detent.dashboard.app.PAGE_SECONDS", PATIENCE)
+    settings = {**provider.settings, "port": provider.client_port, "require_keys": True}
     async with serving(database_url, **settings) as served:
         yield served
 
