@@ -125,6 +125,16 @@ class KeyNotFound(NotFound):
         super().__init__(f"There is no key {key_id!r}: list the keys to see the existing ones.")
 
 
+class RoleBindingNotFound(NotFound):
+    def __init__(self, number: object) -> None:
+        super().__init__(f"There is no role binding {number}: `detent role list` shows the existing ones.")
+
+
+class RoleAlreadyBound(Conflict):
+    def __init__(self, kind: str, subject: str) -> None:
+        super().__init__(f"The {kind} {subject!r} has this role already, for the same jobs.")
+
+
 class TenantNotFound(NotFound):
     def __init__(self, name: str) -> None:
         super().__init__(f"There is no tenant {name!r}: `detent tenant list` shows the existing ones.")

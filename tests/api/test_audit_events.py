@@ -92,6 +92,8 @@ simple("POST", "/jobs/{id}/trigger", "job.trigger", name="a")
 simple("POST", "/jobs/{id}/backfill", "job.backfill", stretch(3), name="a")
 simple("POST", "/cluster/pause", "cluster.pause", {"reason": "moving"})
 simple("POST", "/keys", "key.create", {"scope": "read", "name": "wallboard"}, name="wallboard")
+BINDING = {"subject_kind": "group", "subject": "ops", "role": "operator", "queue": "mail"}
+simple("POST", "/role-bindings", "role.bind", BINDING)
 simple("POST", "/tenants", "tenant.create", {"name": "beta"}, name="beta")
 simple("PATCH", "/tenants/{name}", "tenant.change", {"max_jobs": 5, "allow": ["private"]}, "default", "default")
 simple("PUT", "/secrets/{name}", "secret.set", {"value": SECRET}, given="token", name="token")
@@ -240,6 +242,12 @@ async def dismiss(world: World) -> Request:
 async def revoke(world: World) -> Request:
     key = await world.post("/keys", 201, {"scope": "read", "name": "gone"})
     return Request(f"{API}/keys/{key['id']}", "key.revoke", name="gone")
+
+
+@for_route("DELETE", "/role-bindings/{id}")
+async def unbind(world: World) -> Request:
+    bound = await world.post("/role-bindings", 201, BINDING)
+    return Request(f"{API}/role-bindings/{bound['id']}", "role.unbind")
 
 
 @for_route("POST", "/secrets/{name}/rotate")

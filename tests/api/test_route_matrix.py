@@ -16,7 +16,7 @@ import pytest
 
 import detent.api
 from detent.api.app import create_app
-from detent.api.auth import GRANTS
+from detent.domain.roles import GRANTS
 from detent.store import Database, Store
 from detent.store.db import PoolName
 from tests.api.api_client import Answer, ApiClient
@@ -44,6 +44,7 @@ def bodies(world: World) -> dict[str, list[Any]]:
         "JobSpec": [JOB],
         "JobPatch": [{"priority": 1}],
         "TenantSpec": [{"name": "beta"}],
+        "NewRoleBinding": [{"subject_kind": "user", "subject": "someone", "role": "viewer"}],
         "ClaimRequest": [CLAIM],
         "PreviewRequest": [{"schedule": "@daily"}],
         "BulkRequest": [
@@ -117,6 +118,7 @@ def _paths(template: str, world: World) -> list[str]:
         "/queues/": [MARKED_JOB["queue"], "default"],
         "/tenants/": [f"{MARKER}-tenant"],
         "/secrets/": [f"{MARKER}-secret"],
+        "/role-bindings/": [world.binding],
     }
     known = next((values for part, values in names.items() if part in template), [world.job_name])
     start, rest = template.partition("{")[0], template.partition("}")[2].replace("{revision}", "1")

@@ -11,6 +11,7 @@ import asyncpg
 import msgspec
 
 from detent.contract.key import KeyScope
+from detent.contract.role_binding import RoleBindingSpec
 from detent.domain.identity import decode_run_id, run_id
 from detent.domain.job import JobSpec
 from detent.domain.secret_keys import read_master_keys
@@ -51,6 +52,7 @@ class World:
     run: str = ""
     dead_run: str = ""
     key: str = ""
+    binding: str = ""
 
 
 async def made_world(store: Store, sql: Any) -> World:
@@ -66,6 +68,9 @@ async def made_world(store: Store, sql: Any) -> World:
         if kind == "rival":
             world.key = made["admin"].id
             await _add_rows(store, sql, world, number)
+            spec = RoleBindingSpec(subject_kind="group", subject=f"{MARKER}-group", role="viewer", tag=f"{MARKER}-tag")
+            bound = await store.role_bindings.add(spec, tenant=number, by=f"{MARKER}-author")
+            world.binding = str(bound.id)
     await _add_bad_keys(store, sql, world)
     return world
 
@@ -126,7 +131,7 @@ async def rows_of_rival(sql: asyncpg.Connection) -> list[Any]:
     for table in ("jobs", "cursors", "live_runs", "run_history", "attempts", "job_revisions"):
         rows += await sql.fetch(f"SELECT * FROM {table} WHERE job IN ({owned}) ORDER BY {table}.*::text", f"{MARKER}%")
     secrets = "SELECT s.* FROM {} s JOIN tenants t USING (tenant) WHERE t.name LIKE $1 ORDER BY s.*::text"
-    for table in ("secrets", "secret_versions"):
+    for table in ("secrets", "secret_versions", "role_bindings"):
         rows += await sql.fetch(secrets.format(table), f"{MARKER}%")
     rows += await sql.fetch(
         "SELECT k.id, k.digest, k.scope, k.revoked_at, k.expires_at FROM api_keys k JOIN tenants t USING (tenant)"

@@ -83,12 +83,13 @@ async def serving(url: str, **settings: Any) -> AsyncIterator[Pages]:
     database = Database(as_tested(url))
     await database.open()
     store = Store(database)
-    app = create_app(store, settings=Settings(**settings), readiness=_ready, metrics=Metrics())
+    chosen = Settings(**{"port": 0, **settings})
+    app = create_app(store, settings=chosen, readiness=_ready, metrics=Metrics())
     add_dashboard(app)
     jar = aiohttp.CookieJar(unsafe=True)  # the address of a test is a number
     try:
         async with (
-            ApiServer(app, "127.0.0.1", 0) as server,
+            ApiServer(app, "127.0.0.1", chosen.port) as server,
             aiohttp.ClientSession(cookie_jar=jar, read_bufsize=1 << 20) as session,
         ):
             yield Pages(server.url, session, store)

@@ -14,9 +14,11 @@ from typing import Any
 
 import msgspec
 
-from detent.api.app import PARTS
+from detent.api.app import PARTS, all_endpoints
+from detent.api.role_limits import knows_limits
 from detent.domain.job import HttpTarget, JobSpec, PythonTarget, ShellTarget
 from detent.domain.job_fields import FIELDS_BY_NAME
+from detent.domain.roles import PERMITTED, ROLES
 from detent.settings.settings import SETTINGS
 from detent.telemetry.exposition import every_metric
 
@@ -67,6 +69,13 @@ PURPOSES = {
     "secret_environment": "Which variables of a worker jobs may use as `env:NAME`.",
     "secret_directory": "The folder whose files jobs may use as `file:NAME`.",
     "secret_provider_tenants": "The tenants whose jobs may use `env:` and `file:`.",
+    "oidc_issuer": "The OpenID provider where [people](../howto/roles-and-people.md) log in to the dashboard.",
+    "oidc_client_id": "The id of this server at the provider.",
+    "oidc_client_secret": "Its secret there; none for a public client.",
+    "oidc_redirect_url": "Where the provider sends browsers back to.",
+    "oidc_scopes": "What is asked for at a login; some providers give groups or refresh tokens only for scopes.",
+    "oidc_groups_claim": "The claim that lists the groups of a person.",
+    "oidc_check_seconds": "How often the provider is asked whether a person may still be logged in.",
     "traces": "Where [spans of runs](../howto/logs-and-traces.md) go: nowhere, or where the `OTEL_…` variables say.",
     "trace_ratio": "The share of runs that is traced.",
     "api_url": "The server that the command line calls.",
@@ -183,6 +192,15 @@ def routes_table() -> str:
     return table(("method", "path", "scope", "what it does"), rows)
 
 
+def roles_table() -> str:
+    rows = []
+    for endpoint in all_endpoints():
+        permitted = ["✓" if endpoint.scope in ("public", *PERMITTED[role]) else "" for role in ROLES]
+        limited = "✓" if endpoint.scope == "public" or knows_limits(endpoint.path) else ""
+        rows.append((f"`{endpoint.method}`", f"`{endpoint.path}`", *permitted, limited))
+    return table(("method", "path", *ROLES, "with a limit"), rows)
+
+
 def metrics_table() -> str:
     rows = []
     for family in every_metric():
@@ -255,6 +273,7 @@ TABLES: dict[str, Callable[[], str]] = {
     "targets": targets_table,
     "routes": routes_table,
     "metrics": metrics_table,
+    "roles": roles_table,
 }
 
 

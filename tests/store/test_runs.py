@@ -242,7 +242,7 @@ async def test_a_list_of_all_jobs_finds_its_stretch_without_reading_the_whole_da
         f" ON i.indexrelid = c.oid WHERE a.amname = 'brin' AND i.indrelid = 'run_history_{AT:%Y%m%d}'::regclass"
     )
     key, end = history.NEWEST, AT + timedelta(seconds=1500)
-    arguments = (end - timedelta(seconds=2), end, key.scheduled_at, key.job, key.serial, None, 51, 1)
+    arguments = (end - timedelta(seconds=2), end, key.scheduled_at, key.job, key.serial, None, 51, 1, None)
     rows = await sql.fetch("EXPLAIN (ANALYZE, BUFFERS) " + statements.history.LIST.text, *arguments)
     plan = "\n".join(row[0] for row in rows)
     assert "Seq Scan" not in plan

@@ -32,6 +32,7 @@ from detent.api import (
     problems,
     pull,
     queues,
+    role_bindings,
     runs,
     secrets,
     tenant_lifecycle,
@@ -80,7 +81,7 @@ PARTS = (
         pull,
         queues,
     ),
-    *(keys, tenants, tenant_lifecycle, secrets, audit_events),
+    *(keys, role_bindings, tenants, tenant_lifecycle, secrets, audit_events),
 )
 
 

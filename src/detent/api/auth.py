@@ -12,7 +12,6 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Literal, get_args
 
 from starlette.datastructures import Headers
 from starlette.requests import HTTPConnection, Request
@@ -22,28 +21,23 @@ from detent.api.failed_lookups import FailedLookups, ValidDigests
 from detent.api.guard import comes_directly
 from detent.api.limits import TenantLimiter
 from detent.api.problems import Refusal
-from detent.contract.key import KeyScope
 from detent.domain.audit_event import Actor
+from detent.domain.roles import (
+    GRANTS,
+    PERMITTED,
+    Binding,
+    Grant,
+    JobLimits,
+    KeyScope,
+    Scope,
+    grants_of,
+    holds_everywhere,
+    limits_for,
+)
 from detent.errors import NotAuthorised
 from detent.runtime.service import Batcher
 from detent.store.jobs import DEFAULT_TENANT
 from detent.store.keys import Credential, KeyStore, read_key
-
-# What a route requires. `public` requires nothing, not even a key.
-Scope = Literal["public", "read", "work", "operate", "write", "admin"]
-SCOPES: tuple[Scope, ...] = get_args(Scope)
-
-# What a key of each scope may do: each includes those before it, except `work` and `secrets`, which can
-# only execute runs.
-GRANTS: dict[KeyScope, frozenset[Scope]] = {
-    "read": frozenset({"read"}),
-    "work": frozenset({"work"}),
-    # Claimed runs have the values of their secrets.
-    "secrets": frozenset({"work"}),
-    "operate": frozenset({"read", "work", "operate"}),
-    "write": frozenset({"read", "work", "operate", "write"}),
-    "admin": frozenset({"read", "work", "operate", "write", "admin"}),
-}
 
 CACHED_SECONDS = 2.0  # a key that is revoked, or expires, is refused by every node after this at the latest
 MAX_CACHED = 10_000
@@ -51,41 +45,77 @@ MAX_CACHED = 10_000
 
 @dataclass(frozen=True, slots=True)
 class Caller:
-    """The tenant whose rows a request can see, and its scope. `key` is the public id of its key, if it has one, and
-    `name` the name of that key."""
+    """The tenant whose rows a request can see, and what it may do. `key` is the public id of its key, if it has one,
+    and `user` the id of the person, as the OpenID provider calls them; `name` is the name of either. `bindings` are
+    its roles, besides the scope of its key."""
 
     tenant: int
     scope: KeyScope | None
     key: str | None = None
     name: str | None = None
+    bindings: tuple[Binding, ...] = ()
+    user: str | None = None
 
     @property
     def by(self) -> str:
         """The name that is recorded with a change."""
+        if self.user is not None:
+            return self.name or f"user:{self.user}"
         if self.key is None:
             return "local, no key"
         return self.name or f"key:{self.key}"
 
     @property
+    def is_known(self) -> bool:
+        return self.scope is not None or self.user is not None
+
+    @property
     def concerned(self) -> int | None:
         """The tenant that the events of its refusals belong to; None: nobody is known."""
-        return None if self.scope is None else self.tenant
+        return self.tenant if self.is_known else None
 
     @property
     def wall(self) -> int | None:
         """The tenant that its statements are held to. None for administrators of the default tenant, who manage all
         tenants, and for public routes, which report on the node."""
-        manages_all = self.tenant == DEFAULT_TENANT and self.scope == "admin"
-        return None if manages_all or self.scope is None else self.tenant
+        manages_all = self.tenant == DEFAULT_TENANT and self.may("admin")
+        return None if manages_all or not self.is_known else self.tenant
+
+    @property
+    def grants(self) -> tuple[Grant, ...]:
+        return grants_of(self.scope, self.bindings)
+
+    @property
+    def role(self) -> str:
+        """The scope and the roles in one word or a few, for people."""
+        own = () if self.scope in (None, "bound") else (str(self.scope),)
+        return ", ".join(dict.fromkeys((*own, *(each.role for each in self.bindings)))) or "no role"
 
     def may(self, needed: Scope) -> bool:
-        return needed == "public" or (self.scope is not None and needed in GRANTS[self.scope])
+        """Whether it may do this with some jobs at least."""
+        return needed == "public" or any(needed in grant.permitted for grant in self.grants)
+
+    def may_everywhere(self, needed: Scope) -> bool:
+        """Whether it may do this with every job that it can see or change at all."""
+        return holds_everywhere(self.grants, needed)
+
+    def limits(self, needed: Scope) -> JobLimits | None:
+        """The jobs with which it may do this; None: all of its tenant."""
+        return None if needed == "public" else limits_for(self.grants, needed)
 
     def check(self, needed: Scope) -> None:
         if self.may(needed):
             return
+        if self.user is not None or self.scope == "bound":
+            whose = "You have" if self.user is not None else "This key has"
+            enough = " or ".join(role for role in PERMITTED if needed in PERMITTED[role])
+            raise NotAuthorised(f"{whose} {_roles(self.role)}, and this needs {needed}: ask for the role {enough}.")
         enough = " or ".join(scope for scope in GRANTS if needed in GRANTS[scope])
         raise NotAuthorised(f"This key has the scope {self.scope}, and this needs {needed}: use a key with {enough}.")
+
+
+def _roles(text: str) -> str:
+    return text if text == "no role" else f"the role {text}"
 
 
 # Sees no rows and may do nothing: the caller of public routes.
@@ -135,6 +165,8 @@ class KeyAuthenticator:
         address = self.clients.of(request)
         if caller.key is not None:
             return Actor("key", caller.key, caller.name, address, request_id)
+        if caller.user is not None:
+            return Actor("user", caller.user, caller.name, address, request_id)
         if caller.scope is not None:
             return Actor("local", None, caller.by, address, request_id)
         claimed = _credential(request.headers)
@@ -191,7 +223,7 @@ class KeyAuthenticator:
             return None
         if len(self._cached) >= MAX_CACHED:
             self._cached.clear()
-        caller = Caller(holder.tenant, holder.scope, credential.id, holder.name)
+        caller = Caller(holder.tenant, holder.scope, credential.id, holder.name, holder.bindings)
         self._cached[credential.digest] = (until, caller)
         return caller
 

@@ -10,13 +10,14 @@ from typing import Annotated
 
 from msgspec import Meta, Struct
 
-from detent.api.auth import Scope
 from detent.api.context import PREFIX, Api
 from detent.api.cursors import after_job, binding, read_after_job
+from detent.api.role_limits import also_needs
 from detent.api.routing import Routes
 from detent.api.search import job_search
 from detent.contract.job import BulkAction, BulkJob, BulkResult, OnResume
 from detent.contract.page import Instant
+from detent.domain.roles import Scope
 from detent.errors import UsageError
 from detent.jobs.bulk import BulkPause
 from detent.store.job_search import JobSearch
@@ -57,7 +58,11 @@ async def change_many(api: Api, body: BulkRequest) -> BulkResult:
 
 async def change_found(api: Api, body: BulkRequest, search: JobSearch) -> BulkResult:
     """As change_many, for a search that is not text."""
-    api.caller.check(SCOPES[body.action])
+    with also_needs(api.caller, SCOPES[body.action]):
+        return await _change_found(api, body, search)
+
+
+async def _change_found(api: Api, body: BulkRequest, search: JobSearch) -> BulkResult:
     _check_pause(body)
     bound = binding(api.tenant, _Asked(body.action, body.filter, body.dry_run))
     after = read_after_job(body.cursor, bound)

@@ -25,7 +25,7 @@ class HoldRequest(Struct, frozen=True, forbid_unknown_fields=True):
 async def pause_all(api: Api, body: HoldRequest) -> TickState:
     """Pause all ticks of all jobs until they are resumed; runs that were fired continue."""
     check_default_tenant(api, "The cluster is paused")
-    by = "this machine" if api.caller.key is None else f"key {api.caller.key}"
+    by = f"key {api.caller.key}" if api.caller.key is not None else api.by if api.caller.user else "this machine"
     return TickState(await api.cluster.pause_ticks(by, body.reason))
 
 

@@ -18,6 +18,7 @@ from starlette.responses import Response
 from detent.api.context import Api
 from detent.api.problems import Refusal
 from detent.runtime import failpoints
+from detent.store.job_limits import job_limits
 from detent.store.requests import StoredAnswer
 
 HEADER = "Idempotency-Key"
@@ -59,5 +60,6 @@ async def _with_key(api: Api, request: Request, raw: bytes, serve: Serve, key: s
 
 
 def _digest(request: Request, raw: bytes) -> bytes:
+    """Of the request, and of the jobs that its caller is limited to: another's answer may be about other jobs."""
     head = f"{request.method} {request.scope['path']}?{request.scope['query_string'].decode('latin-1')}\n"
-    return hashlib.sha256(head.encode() + raw).digest()
+    return hashlib.sha256(head.encode() + raw + (job_limits() or "").encode()).digest()

@@ -15,6 +15,7 @@ from detent.api.auth import bad_key, no_key
 from detent.api.context import PREFIX, Api
 from detent.api.pull_waiters import ClaimTerms
 from detent.api.queues import check_length
+from detent.api.role_limits import check_claim
 from detent.api.routing import Routes
 from detent.api.runs import run_key
 from detent.contract.pull import (
@@ -28,12 +29,13 @@ from detent.contract.pull import (
     SettledRun,
 )
 from detent.domain.documents import encode_json
-from detent.domain.identity import run_id
+from detent.domain.identity import RunKey, run_id
 from detent.domain.masking import Mask
 from detent.domain.run import Claim, Failed
 from detent.domain.text import check_seen
-from detent.errors import DetentError, Unavailable, UsageError
+from detent.errors import DetentError, RunNotFound, Unavailable, UsageError
 from detent.store.db import OutcomeUnknown, PoolName
+from detent.store.job_limits import current_limits
 from detent.store.pull import Pulled, Wanted
 from detent.targets.exceptions import describe
 from detent.telemetry import transitions
@@ -54,6 +56,7 @@ async def claim_runs(
 ) -> ClaimedRuns:
     """Claim runs of a queue for a worker, waiting for some if there are none."""
     check_length(queue)
+    check_claim(queue)
     check_seen(body.worker, "The name of the worker", "/worker")
     asking = ClaimTerms(
         api.tenant, body.worker, _wanted(queue, body), body.limit, timedelta(seconds=body.lease_seconds)
@@ -69,7 +72,7 @@ async def claim_runs(
 async def heartbeat_run(api: Api, id: str, body: HeartbeatRequest) -> Lease:  # noqa: A002 - part of the contract
     """Extend the lease of a claimed run; the answer says whether the run was asked to stop."""
     lease = timedelta(seconds=body.lease_seconds)
-    extended = await api.pulled.heartbeat(api.tenant, run_key(id), body.token, lease)
+    extended = await api.pulled.heartbeat(api.tenant, await _reached(api, id), body.token, lease)
     return Lease(lease_until=extended.lease_until, cancel=extended.cancel)
 
 
@@ -84,22 +87,32 @@ async def complete_run(api: Api, id: str, body: CompleteRequest) -> SettledRun: 
             "store it elsewhere and report a reference to it.",
             "/result",
         )
+    key = await _reached(api, id)
     mask = await _mask_of(api, id, body.token)
     if mask is not None:
         result = masked_result(result, mask)
-    return _settled(id, await api.pulled.complete(api.tenant, run_key(id), body.token, result))
+    return _settled(id, await api.pulled.complete(api.tenant, key, body.token, result))
 
 
 @routes.post("/runs/{id}/fail", scope="work")
 async def fail_run(api: Api, id: str, body: FailRequest) -> SettledRun:  # noqa: A002 - as above
     """Report that the attempt failed; the job's definition decides about a retry."""
+    key = await _reached(api, id)
     mask = await _mask_of(api, id, body.token)
     error = body.error if mask is None else mask.text(body.error)
     failed = Failed(error, body.retryable, retry_after=body.retry_after)
-    settled = await api.pulled.fail(api.tenant, run_key(id), body.token, failed)
+    settled = await api.pulled.fail(api.tenant, key, body.token, failed)
     if settled.wait is not None:
         api.waiters.wake_in(settled.wait)
     return _settled(id, settled)
+
+
+async def _reached(api: Api, text: str) -> RunKey:
+    """The run, if it is within the limits of the caller: a token is a number, which can be guessed."""
+    key = run_key(text)
+    if current_limits() is not None and await api.store.runs.get(key, tenant=api.tenant) is None:
+        raise RunNotFound(run_id(key))
+    return key
 
 
 async def _claim(

@@ -8,7 +8,7 @@ generate the OpenAPI document.
 
 A route that creates something sets `once`: it accepts an Idempotency-Key (`api/idempotency.py`).
 
-The decorator of every route names the scope that it needs (`api/auth.py`); only GET has a default, `read`. The
+The decorator of every route names the scope that it needs (`domain/roles.py`); only GET has a default, `read`. The
 handler's `api` knows the caller, and the handler passes `tenant=api.tenant` to everything that it reads or changes.
 """
 
@@ -28,7 +28,7 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from detent.api import problems
-from detent.api.auth import ANONYMOUS, SCOPES, Scope
+from detent.api.auth import ANONYMOUS
 from detent.api.conditions import tag_of
 from detent.api.context import Api
 from detent.api.idempotency import served_once
@@ -42,10 +42,11 @@ from detent.api.request_parsing import (
     media_type,
     read_body,
 )
+from detent.api.role_limits import admitted
 from detent.api.visibility import for_caller
 from detent.contract.job import Job
+from detent.domain.roles import SCOPES, Scope
 from detent.store.audit_log import acting
-from detent.store.tenant_wall import walled
 
 Answer = TypeVar("Answer")
 Handler = TypeVar("Handler", bound=Callable[..., Awaitable[Any]])
@@ -223,8 +224,8 @@ def _dispatcher(api: Api, methods: Mapping[str, Endpoint]) -> Callable[[Request]
         caller, request_id = ANONYMOUS, problems.trace_of(request.headers)
         try:
             caller = await api.authenticator.identify(request, endpoint.scope)
-            caller.check(endpoint.scope)
-            with walled(caller.wall), acting(api.authenticator.actor(caller, request, request_id)):
+            actor = api.authenticator.actor(caller, request, request_id)
+            with admitted(caller, endpoint.scope, endpoint.path), acting(actor):
                 return await endpoint(dataclasses.replace(api, caller=caller), request)
         except Exception as error:
             actor = api.authenticator.actor(caller, request, request_id)

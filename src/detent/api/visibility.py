@@ -1,4 +1,4 @@
-"""What a caller of the scope `read` does not see: literal values of headers that hold credentials.
+"""What a caller that only reads does not see: literal values of headers that hold credentials.
 
 Applied to what a handler returns, so that the routes and the pages of the dashboard, which call the same handlers, show
 the same.
@@ -22,7 +22,7 @@ Handler = TypeVar("Handler", bound=Callable[..., Awaitable[Any]])
 
 
 def sees_headers(caller: Caller) -> bool:
-    return caller.scope != "read"
+    return caller.may_everywhere("operate")
 
 
 def masked(value: Any) -> Any:

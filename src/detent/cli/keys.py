@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 key = group("key", "Create, list and revoke API keys.", panel="Administration")
 
-SCOPES = ("read", "work", "secrets", "operate", "write", "admin")
+SCOPES = ("read", "work", "secrets", "operate", "write", "admin", "bound")
 
 COLUMNS = (
     Column("ID", lambda key: key["id"]),
@@ -55,7 +55,8 @@ _tenant_option = option(
     default="read",
     metavar="SCOPE",
     help="read; operate (also trigger, pause, cancel); write (also create, change, delete); admin (also keys and "
-    "tenants); work, for workers only; or secrets, for workers that get the secrets of their runs. [read]",
+    "tenants); work, for workers only; secrets, for workers that get the secrets of their runs; or bound, for what "
+    "`detent role bind` says. [read]",
 )
 @option("--name", metavar="TEXT", help="The purpose of the key.")
 @option("--expires", metavar="TIME", help="Lifetime, such as 90d. [unlimited]")

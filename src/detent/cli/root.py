@@ -23,6 +23,7 @@ from detent.cli.invocation import server_options
 from detent.cli.job_history import job
 from detent.cli.keys import key
 from detent.cli.queues import queue
+from detent.cli.roles import role
 from detent.cli.runs import run
 from detent.cli.secrets import secret
 from detent.cli.tenant_lifecycle import tenant
@@ -65,6 +66,7 @@ for noun in (
     nodes.api,
     demo,
     key,
+    role,
     secret,
     tenant,
     audit_log,

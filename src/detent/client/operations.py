@@ -16,6 +16,7 @@ from detent.client.keys import KeyVerbs
 from detent.client.pull import PullVerbs
 from detent.client.queues import QueueVerbs
 from detent.client.revisions import RevisionVerbs
+from detent.client.role_bindings import RoleBindingVerbs
 from detent.client.runs import RunVerbs
 from detent.client.secrets import SecretVerbs
 from detent.client.tenants import TenantVerbs
@@ -35,6 +36,7 @@ class Operations(
     QueueVerbs,
     ClusterVerbs,
     KeyVerbs,
+    RoleBindingVerbs,
     TenantVerbs,
     SecretVerbs,
     AuditEventVerbs,

@@ -7,8 +7,7 @@ from typing import Literal
 from msgspec import Struct
 
 from detent.contract.page import Instant
-
-KeyScope = Literal["read", "work", "secrets", "operate", "write", "admin"]
+from detent.domain.roles import KeyScope as KeyScope
 
 
 class ApiKey(Struct, frozen=True, kw_only=True):

@@ -17,22 +17,31 @@ from starlette.routing import Route
 from detent.api import problems
 from detent.api.context import Api
 from detent.api.problems import Refusal
+from detent.api.role_limits import admitted
 from detent.dashboard import actions, views
 from detent.dashboard.assets import Assets
-from detent.dashboard.authentication import Visitor, VisitorAuthenticator, login_path, safe_next, set_cookie
+from detent.dashboard.authentication import (
+    Visitor,
+    VisitorAuthenticator,
+    login_path,
+    safe_next,
+    set_attempt_cookie,
+    set_cookie,
+)
 from detent.dashboard.changes import LOGIN_BYTES, ChangeAnswer, Form, FormChange, read_form, text_of
 from detent.dashboard.error_text import change_error_text, page_error_text
 from detent.dashboard.formatting import iso
 from detent.dashboard.heartbeat import DatabaseHeartbeat, DatabaseSilent, while_answering, within
 from detent.dashboard.live import Hub, event
 from detent.dashboard.page import PageRequest, PageView, names_of, query_of
+from detent.dashboard.people import ATTEMPT_COOKIE, LoginUnavailable, RefusedLogin
 from detent.dashboard.problems import AlarmCount
 from detent.dashboard.rendering import environment, parts_of
 from detent.dashboard.stream_limits import LimitedStream, StreamLimits
 from detent.errors import DetentError, NotAuthorised
+from detent.settings.readers import CALLBACK_PATH
 from detent.store.audit_log import acting
 from detent.store.db import OutcomeUnknown
-from detent.store.tenant_wall import walled
 from detent.telemetry.log import logger
 
 log = logger("dashboard")
@@ -87,6 +96,8 @@ class Dashboard:
             Route("/heartbeat", self._beat, methods=["GET"]),
             Route("/login", self._guarded(self._login_page), methods=["GET"]),
             Route("/login", self._guarded(self._log_in), methods=["POST"]),
+            Route("/login/oidc", self._guarded(self._begin_login), methods=["GET"]),
+            Route(CALLBACK_PATH, self._guarded(self._finish_login), methods=["GET"]),
             Route("/logout", self._guarded(self._log_out), methods=["POST"]),
         ]
         for view in views.ALL:
@@ -113,6 +124,8 @@ class Dashboard:
         page = await self._page(request)
         if page is None:
             return self._to_login(request)
+        if page.limited and view.path == "/":
+            return RedirectResponse("/jobs", 303, HEADERS)
         values = await self._values(view, page)
         return await asyncio.to_thread(partial(self._html, view.file, 200, **values))
 
@@ -152,10 +165,10 @@ class Dashboard:
         return {**parts, "alarms": self._templates.get_template("alarms.html").render(alarms=values["alarms"])}
 
     async def _values(self, view: PageView, page: PageRequest) -> dict[str, Any]:
-        with walled(page.visitor.caller.wall):
+        with admitted(page.visitor.caller, "read", view.path):
             values = {**self._frame(view, page), **await view.load(page)}
             if "alarms" not in values:
-                values["alarms"] = await self._alarms.of(page)
+                values["alarms"] = "" if page.limited else await self._alarms.of(page)
         return values
 
     async def _page(self, request: Request, path: str | None = None) -> PageRequest | None:
@@ -178,6 +191,7 @@ class Dashboard:
             "live": f"/live{page.path}{query}" if view.parts else None,
             "csrf": visitor.csrf,
             "who": None if visitor.session is None else visitor.caller,
+            "limited": page.limited,
             "may_operate": visitor.may("operate"),
             "may_write": visitor.may("write"),
             "may_admin": visitor.may("admin"),
@@ -193,7 +207,7 @@ class Dashboard:
         form = await read_form(request, change.max_bytes(self._api))
         await self._authenticator.permit(request, visitor, text_of(form, "csrf"), change.scope, change.path)
         api = dataclasses.replace(self._api, caller=visitor.caller)
-        with walled(visitor.caller.wall), acting(self._authenticator.actor(visitor, request)):
+        with admitted(visitor.caller, change.scope, change.path), acting(self._authenticator.actor(visitor, request)):
             answer = await self._apply(change.apply(api, names_of(request), form))
         if change.modifies:
             self._alarms.reset()
@@ -222,7 +236,7 @@ class Dashboard:
     async def _login_page(self, request: Request) -> Response:
         if await within(PAGE_SECONDS, self._authenticator.visitor(request)) is not None:
             return RedirectResponse(safe_next(request.query_params.get("next")), 303, HEADERS)
-        return self._html("login.html", 200, next=safe_next(request.query_params.get("next")), wrong=None)
+        return self._login_form(200, safe_next(request.query_params.get("next")))
 
     async def _log_in(self, request: Request) -> Response:
         form = await read_form(request, LOGIN_BYTES)
@@ -230,20 +244,58 @@ class Dashboard:
         try:
             token = await within(PAGE_SECONDS, self._authenticator.log_in(key, request))
         except NotAuthorised as error:
-            return self._html("login.html", 403, next=next_path, wrong=error.message)
+            return self._login_form(403, next_path, error.message)
         if token is None:
             wrong = "The key is not valid: it is mistyped, expired, revoked or from another server."
-            return self._html("login.html", 401, next=next_path, wrong=wrong)
+            return self._login_form(401, next_path, wrong)
         response = RedirectResponse(next_path, 303, HEADERS)
         set_cookie(response, request, token)
         return response
 
+    async def _begin_login(self, request: Request) -> Response:
+        """Send the browser to the OpenID provider."""
+        people, next_path = self._authenticator.people, safe_next(request.query_params.get("next"))
+        if people is None:
+            return self._login_form(404, next_path, "No login provider is set here: log in with a key.")
+        try:
+            address, cookie = await people.begin(next_path, request.query_params.get("tenant", ""))
+        except LoginUnavailable as error:
+            return self._login_form(UNAVAILABLE, next_path, error.message)
+        response = RedirectResponse(address, 303, HEADERS)
+        set_attempt_cookie(response, request, cookie)
+        return response
+
+    async def _finish_login(self, request: Request) -> Response:
+        """The OpenID provider has sent the browser back."""
+        people, cookie = self._authenticator.people, request.cookies.get(ATTEMPT_COOKIE, "")
+        if people is None:
+            return self._login_form(404, "/", "No login provider is set here: log in with a key.")
+        actor = self._authenticator.attempt_actor(request)
+        try:
+            token, next_path = await people.finish(cookie, query_of(request), actor)
+        except (RefusedLogin, LoginUnavailable) as error:
+            response: Response = self._login_form(problems.kind_of(error).status, "/", error.message)
+        else:
+            response = self._onward(safe_next(next_path))
+            set_cookie(response, request, token)
+        set_attempt_cookie(response, request, None)
+        return response
+
+    def _login_form(self, status: int, next_path: str, wrong: str | None = None) -> Response:
+        people = self._authenticator.people is not None
+        return self._html("login.html", status, next=next_path, wrong=wrong, people=people)
+
+    def _onward(self, address: str) -> Response:
+        """A page that leads on. Not a redirect: the browser would not send the session's cookie after one that began
+        at another site, and would not follow one to another site after a form."""
+        return self._html("onward.html", 200, address=address)
+
     async def _log_out(self, request: Request) -> Response:
-        visitor = await within(PAGE_SECONDS, self._authenticator.visitor(request))
+        visitor, elsewhere = await within(PAGE_SECONDS, self._authenticator.visitor(request)), None
         if visitor is not None:
             self._check(request, visitor, await read_form(request, LOGIN_BYTES))
-            await within(PAGE_SECONDS, self._authenticator.log_out(visitor, request))
-        response = RedirectResponse("/login", 303, HEADERS)
+            elsewhere = await within(PAGE_SECONDS, self._authenticator.log_out(visitor, request))
+        response = RedirectResponse("/login", 303, HEADERS) if elsewhere is None else self._onward(elsewhere)
         set_cookie(response, request, None)
         return response
 

@@ -9,9 +9,9 @@ from urllib.parse import parse_qs
 
 from starlette.requests import Request
 
-from detent.api.auth import Scope
 from detent.api.context import Api
 from detent.api.request_parsing import check_content_type, read_body
+from detent.domain.roles import Scope
 from detent.errors import UsageError
 
 FORM = "application/x-www-form-urlencoded"

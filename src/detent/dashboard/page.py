@@ -34,7 +34,12 @@ class PageRequest:
     def key(self) -> tuple[object, ...]:
         """Everything that decides the content of the page, except the time."""
         caller = self.visitor.caller
-        return self.path, tuple(sorted(self.query.items())), caller.tenant, caller.scope
+        return self.path, tuple(sorted(self.query.items())), caller.tenant, caller.grants
+
+    @property
+    def limited(self) -> bool:
+        """Whether the visitor sees some jobs of the tenant only: figures of all are not for this page."""
+        return self.visitor.caller.limits("read") is not None
 
     def number(self, name: str, default: int, largest: int) -> int:
         text = self.query.get(name, "")

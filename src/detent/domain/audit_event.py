@@ -7,10 +7,10 @@ from typing import Any, Literal, NamedTuple
 
 from detent.domain.identity import RunKey, run_id
 
-# `key`: an API key or the session of one. `local`: this machine, while the cluster has no key. `command`: a command
-# that writes to the database directly. `app`: jobs that a Python app declares. `detent`: a node, by itself. `unknown`:
-# a request without a valid key.
-ActorKind = Literal["key", "local", "command", "app", "detent", "unknown"]
+# `key`: an API key or the session of one. `user`: a person who logged in at the OpenID provider. `local`: this machine,
+# while the cluster has no key. `command`: a command that writes to the database directly. `app`: jobs that a Python app
+# declares. `detent`: a node, by itself. `unknown`: a request without a valid key.
+ActorKind = Literal["key", "user", "local", "command", "app", "detent", "unknown"]
 
 Facts = Mapping[str, Any]
 

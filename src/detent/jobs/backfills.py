@@ -22,8 +22,9 @@ from detent.domain.schedule.steps import RANGE_STEPS, Steps
 from detent.errors import Conflict, UsageError
 from detent.jobs import job_events
 from detent.jobs.catch_up_ranges import dropped_ticks
+from detent.jobs.limits import busy
 from detent.jobs.moves import schedule_of_row
-from detent.jobs.register import ATTEMPTS, busy
+from detent.jobs.register import ATTEMPTS
 from detent.runtime.arithmetic import compute
 from detent.store import Store
 from detent.store.catchups import DueCatchUp, NewBackfill, RangeDrop

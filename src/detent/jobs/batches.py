@@ -24,6 +24,7 @@ from detent.domain.schedule.steps import BatchSteps
 from detent.errors import Conflict, ManyFaults, UsageError
 from detent.jobs import job_events
 from detent.jobs.edits import Change, canonical
+from detent.jobs.limits import check_limits
 from detent.jobs.moves import new_jobs
 from detent.jobs.register import ATTEMPTS, NameTaken, revise
 from detent.jobs.secret_faults import unknown_secrets
@@ -33,6 +34,7 @@ from detent.store import Store
 from detent.store.audit_log import record
 from detent.store.connection import Connection
 from detent.store.db import PoolName, Rejected, Row
+from detent.store.job_limits import current_limits
 from detent.store.job_writes import NAME_INDEX, Moved, NamesInUse, Ownership, adopt, announce, insert, insert_on
 from detent.store.jobs import DEFAULT_TENANT
 from detent.store.secrets import MissingSecrets
@@ -77,6 +79,7 @@ class JobBatches:
         by: str | None = None,
     ) -> list[RegisteredJob]:
         """Create jobs, all or none. An item may also be the fault that was found while it was read."""
+        check_limits(items)
         rules = await self._targets.rules_for(tenant, items)
         async with reserved(self._database, tenant, len(items), self._max_payload_bytes) as quota:
             plan = await self._plan(items, {}, quota, rules)
@@ -100,6 +103,7 @@ class JobBatches:
     ) -> list[RegisteredJob]:
         """Create the jobs, or change those whose names exist where they differ, all or none. An item without a name is
         created."""
+        check_limits(items)
         rules = await self._targets.rules_for(tenant, items)
         for _ in range(ATTEMPTS):
             existing = await self._existing(items, tenant)
@@ -118,7 +122,7 @@ class JobBatches:
                     raise
                 continue
             return plan.results
-        raise Conflict("These jobs are being changed by other requests: try again.")
+        raise _busy()
 
     async def _existing(self, items: Sequence[JobSpec | UsageError], tenant: int) -> dict[str, Row]:
         names = [item.name for item in items if isinstance(item, JobSpec) and item.name is not None]
@@ -249,6 +253,11 @@ async def _write(plan: BatchPlan, whose: Ownership, quota: TenantQuota, connecti
     if plan.new or plan.changed or adopted:
         new = [job for job, _ in plan.new]
         await record(connection, job_events.registered(new, plan.changed, adopted, whose.tenant))
+
+
+def _busy() -> Conflict:
+    beyond = "" if current_limits() is None else ", or some are beyond the limits of your roles"
+    return Conflict(f"These jobs are being changed by other requests{beyond}: try again.")
 
 
 def _taken(items: Sequence[JobSpec | UsageError], error: NamesInUse) -> Conflict:

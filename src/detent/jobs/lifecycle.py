@@ -24,8 +24,9 @@ from detent.domain.schedule.steps import Steps
 from detent.errors import Conflict, JobNotFound, NotFound, UsageError
 from detent.jobs import job_events
 from detent.jobs.edits import Expected
+from detent.jobs.limits import busy
 from detent.jobs.moves import resumed, schedule_of_row, stopped
-from detent.jobs.register import ANYTHING, ATTEMPTS, busy
+from detent.jobs.register import ANYTHING, ATTEMPTS
 from detent.jobs.secret_faults import payload_secrets, unknown_in_payload
 from detent.runtime.arithmetic import compute
 from detent.store import Store

@@ -24,6 +24,7 @@ from detent.domain.schedule.steps import BatchSteps, CostlySchedule, Steps, batc
 from detent.errors import Conflict
 from detent.jobs import job_events
 from detent.jobs.edits import Change, Edit, Expected, canonical, edit_of, patched
+from detent.jobs.limits import busy, check_limits
 from detent.jobs.moves import edited, new_jobs
 from detent.jobs.secret_faults import unknown_secret, unknown_secrets
 from detent.jobs.target_check import TargetCheck
@@ -79,6 +80,7 @@ class JobRegistration:
         """Register jobs, all or none. `by`, here and below, names the person or program that makes the change."""
         if not specs:
             return []
+        check_limits(specs)
         rules = await self._targets.rules_for(tenant, specs)
         async with reserved(self._database, tenant, len(specs), self._max_payload_bytes) as quota:
             now = quota.now
@@ -153,6 +155,7 @@ class JobRegistration:
         self, spec: JobSpec, row: Row, owner: str | None, by: str | None
     ) -> tuple[Job, Change] | None:
         """None: the job changed meanwhile."""
+        check_limits([spec])
         limit = await payload_limit(self._database, row["tenant"], self._max_payload_bytes)
         prepared = partial(prepare, spec, row["id"], row["job"], row["created_at"], max_payload_bytes=limit)
         job = await compute(prepared) if is_costly(spec) or is_large(spec) else prepared()
@@ -223,7 +226,3 @@ def _moves(changes: Sequence[tuple[PreparedJob, Row]], edits: Sequence[Edit]) ->
             "send the batch in parts."
         ) from error
     return [each for each in moves if each is not None]
-
-
-def busy(name: str) -> Conflict:
-    return Conflict(f"The job {name!r} is being changed by other requests: try again.")

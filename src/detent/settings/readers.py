@@ -13,6 +13,8 @@ from detent.domain.secret_keys import read_master_keys
 
 ARCHIVES = ("file", "s3", "s3a", "gs", "az", "azure", "abfs", "abfss")
 
+CALLBACK_PATH = "/login/oidc/callback"
+
 Reader = Callable[[object], object]
 
 
@@ -38,6 +40,14 @@ def url(*schemes: str) -> Reader:
         return raw
 
     return read
+
+
+def callback(raw: object) -> str:
+    """Where the OpenID provider sends browsers back to: the path is one of the dashboard."""
+    found = str(url("https", "http")(raw))
+    if not found.endswith(CALLBACK_PATH) or "?" in found or "#" in found:
+        raise ValueError
+    return found
 
 
 _HOST = r"(?:[A-Za-z0-9._-]+|\[[0-9A-Fa-f:.]+\])(?::\d{1,5})?"

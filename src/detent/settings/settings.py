@@ -25,6 +25,7 @@ from detent.errors import UsageError
 from detent.settings.readers import (
     Reader,
     archive,
+    callback,
     choice,
     coordinator,
     names,
@@ -184,6 +185,17 @@ class Settings:
     secret_provider_tenants: tuple[str, ...] = _setting(
         ("default",), tenants, "the names of the tenants whose jobs may use env: and file:, separated by commas"
     )
+    oidc_issuer: str | None = _setting(None, url("https", "http"), "an address such as https://login.example.com")
+    oidc_client_id: str | None = _setting(None, text(r"[\x21-\x7e]+"), "the id of this client at the provider")
+    oidc_client_secret: str | None = _setting(None, text(r"[\x20-\x7e]+"), "the secret of this client", secret=True)
+    oidc_redirect_url: str | None = _setting(
+        None, callback, "an address such as https://detent.example.com/login/oidc/callback"
+    )
+    oidc_scopes: tuple[str, ...] = _setting(
+        ("openid", "profile", "email"), names, "one or more scopes, separated by commas, such as openid,email,groups"
+    )
+    oidc_groups_claim: str = _setting("groups", text(r"[\x21-\x7e]+"), "the name of a claim, such as groups")
+    oidc_check_seconds: float = _setting(300.0, seconds(1, 86_400), "a number of seconds between 1 and 86400")
     traces: str = _setting("none", choice("none", "otlp"), "none or otlp")
     trace_ratio: float = _setting(1.0, seconds(0, 1), "a number between 0 and 1")
     api_url: str = _setting("http://127.0.0.1:8787", url("http", "https"), "an address such as http://127.0.0.1:8787")

@@ -21,6 +21,7 @@ from detent.store.leftovers import LeftoverStore
 from detent.store.live_runs import LiveRunStore
 from detent.store.nodes import NodeStore
 from detent.store.overview import OverviewStore
+from detent.store.person_sessions import PersonSessionStore
 from detent.store.pull import PullStore
 from detent.store.queues import QueueStore
 from detent.store.request_budgets import RequestBudgetStore
@@ -28,6 +29,7 @@ from detent.store.requests import RequestStore
 from detent.store.reruns import RerunStore
 from detent.store.retention import RetentionStore
 from detent.store.revisions import RevisionStore
+from detent.store.role_bindings import RoleBindingStore
 from detent.store.runs import RunStore
 from detent.store.secrets import SecretStore
 from detent.store.set_aside import SetAsideStore
@@ -60,6 +62,7 @@ class Store:
         self.live_runs = LiveRunStore(database)
         self.nodes = NodeStore(database)
         self.overview = OverviewStore(database)
+        self.person_sessions = PersonSessionStore(database)
         self.pull = PullStore(database)
         self.queues = QueueStore(database)
         self.request_budgets = RequestBudgetStore(database)
@@ -67,6 +70,7 @@ class Store:
         self.reruns = RerunStore(database)
         self.retention = RetentionStore(database)
         self.revisions = RevisionStore(database)
+        self.role_bindings = RoleBindingStore(database)
         self.runs = RunStore(database)
         self.secrets = SecretStore(database)
         self.set_aside = SetAsideStore(database)

@@ -19,6 +19,7 @@ from detent.store.audit_log import record
 from detent.store.connection import Connection
 from detent.store.db import Database, PoolName
 from detent.store.history import NEWEST
+from detent.store.job_limits import job_limits
 from detent.store.jobs import DEFAULT_TENANT, number_of
 from detent.store.run_rows import key_of
 from detent.store.runs import documents
@@ -69,7 +70,7 @@ class DeadLetterStore:
         group is searched only in the `among` newest runs, if that is given."""
         number = await self._number(job, tenant)
         last, at, serial = after or NEWEST
-        arguments = (tenant, at, last, serial, limit + 1, number, group)
+        arguments = (tenant, at, last, serial, limit + 1, number, group, job_limits())
         bounded = group is not None and among is not None
         statement = sql.dead_letter.LIST_NEWEST_OF_GROUP if bounded else sql.dead_letter.LIST
         async with self._database.connection(PoolName.REQUEST) as connection, connection.transaction(readonly=True):
@@ -87,7 +88,7 @@ class DeadLetterStore:
         async with self._database.connection(PoolName.REQUEST) as connection, connection.transaction(readonly=True):
             await connection.fetch(sql.database.LIMIT_READER.text)
             (clock,) = await connection.fetch(sql.database.CLOCK.text)
-            rows = await connection.fetch(sql.dead_letter.GROUP.text, tenant, number, among, MOST_GROUPS)
+            rows = await connection.fetch(sql.dead_letter.GROUP.text, tenant, number, among, MOST_GROUPS, job_limits())
         groups = [
             DeadGroup(
                 group=row["group"],
@@ -108,7 +109,8 @@ class DeadLetterStore:
     ) -> Sequence[RunKey]:
         """The oldest matching runs whose jobs have a free lane, searched among this many of the oldest."""
         filters = (tenant, await self._number(which.job, tenant), which.group, which.before)
-        rows = await self._database.fetch(PoolName.REQUEST, sql.dead_letter.LIST_OLDEST, *filters, limit, among)
+        bounds = (limit, among, job_limits())
+        rows = await self._database.fetch(PoolName.REQUEST, sql.dead_letter.LIST_OLDEST, *filters, *bounds)
         return [key_of(row) for row in rows]
 
     async def discard(self, keys: Sequence[RunKey], *, tenant: int = DEFAULT_TENANT) -> DeadLetterChunk:
@@ -128,7 +130,7 @@ class DeadLetterStore:
 
     async def _discard(self, tenant: int, asked: Facts | None, *arguments: object) -> Keys:
         async def work(connection: Connection) -> Keys:
-            rows = await connection.fetch(sql.dead_letter.DISCARD.text, tenant, *arguments)
+            rows = await connection.fetch(sql.dead_letter.DISCARD.text, tenant, *arguments, job_limits())
             runs = [key_of(row) for row in rows]
             if runs:
                 await record(connection, of_runs("run.discard", tenant, runs, asked))
@@ -139,7 +141,8 @@ class DeadLetterStore:
 
     async def count(self, which: DeadLetterFilter, *, tenant: int = DEFAULT_TENANT) -> int:
         filters = (tenant, await self._number(which.job, tenant), which.group, which.before)
-        return int((await self._database.fetch(PoolName.REQUEST, sql.dead_letter.COUNT, *filters))[0]["runs"])
+        (row,) = await self._database.fetch(PoolName.REQUEST, sql.dead_letter.COUNT, *filters, job_limits())
+        return int(row["runs"])
 
     async def _number(self, job: UUID | None, tenant: int) -> int | None:
         return None if job is None else await number_of(self._database, job, tenant)

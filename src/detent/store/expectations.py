@@ -11,6 +11,7 @@ from detent.contract.incident import Incident
 from detent.domain.job import DEFAULT_TENANT, NoticeFormat
 from detent.store import sql
 from detent.store.db import Database, PoolName, Row
+from detent.store.job_limits import job_limits
 
 # A run that met its deadline may be written so much later.
 SLACK = timedelta(seconds=1)
@@ -100,13 +101,11 @@ class ExpectationStore:
     async def incidents(
         self, *, tenant: int, before: int | None, limit: int, only_open: bool = False, job_id: UUID | None = None
     ) -> list[Incident]:
+        statement = sql.incident.LIST_OPEN if only_open else sql.incident.LIST
+        of_job: tuple[object, ...] = ()
         if job_id is not None:
-            rows = await self._database.fetch(
-                PoolName.REQUEST, sql.incident.LIST_OF_JOB, tenant, before, limit, only_open, job_id
-            )
-        else:
-            statement = sql.incident.LIST_OPEN if only_open else sql.incident.LIST
-            rows = await self._database.fetch(PoolName.REQUEST, statement, tenant, before, limit)
+            statement, of_job = sql.incident.LIST_OF_JOB, (only_open, job_id)
+        rows = await self._database.fetch(PoolName.REQUEST, statement, tenant, before, limit, *of_job, job_limits())
         return [_incident(row) for row in rows]
 
     async def count_open(self, *, tenant: int) -> tuple[int, bool]:

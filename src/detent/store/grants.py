@@ -50,6 +50,7 @@ TABLES = {
     "queues": _ALL,
     "request_budgets": _ALL,
     "requests": _ALL,
+    "role_bindings": _APPEND,
     "run_history": _ALL,
     "run_minutes": _ALL,
     "run_payloads": _APPEND,
@@ -77,7 +78,16 @@ TABLES = {
 # Whose rows name their tenant, and whose rows belong to a job.
 OF_TENANTS = (
     *("api_keys", "audit_events", "incidents", "job_counts", "job_reservations", "jobs", "limits", "pull_leases"),
-    *("pull_workers", "queues", "request_budgets", "requests", "run_minutes", "secret_versions", "secrets"),
+    *(
+        "pull_workers",
+        "queues",
+        "request_budgets",
+        "requests",
+        "role_bindings",
+        "run_minutes",
+        "secret_versions",
+        "secrets",
+    ),
     *("tenant_jobs", "tenant_targets", "tenants"),
 )
 # Not history itself: under a policy the server no longer says for which time a partition is missing, and a node has to

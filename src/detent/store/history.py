@@ -17,6 +17,7 @@ from detent.domain.states import CODES, FINAL, OPEN, RunStatus
 from detent.store import sql
 from detent.store.connection import Connection
 from detent.store.db import Row
+from detent.store.job_limits import job_limits
 from detent.store.run_rows import key_of
 
 NEWEST = RunKey((1 << 62) - 1, datetime(9999, 1, 1, tzinfo=UTC), (1 << 31) - 1)
@@ -50,9 +51,9 @@ class HistoryQuery(NamedTuple):
 
 
 async def few_jobs(connection: Connection, tenant: int) -> list[int] | None:
-    """The jobs of a tenant, including deleted ones; None when they are many."""
-    rows = await connection.fetch(sql.job.LIST_FEW.text, tenant, FEW_JOBS + 1)
-    return [row["job"] for row in rows] if len(rows) <= FEW_JOBS else None
+    """The jobs of a tenant that the caller sees, including deleted ones; None when the tenant has many."""
+    rows = await connection.fetch(sql.job.LIST_FEW.text, tenant, FEW_JOBS + 1, job_limits())
+    return [row["job"] for row in rows if row["within"]] if len(rows) <= FEW_JOBS else None
 
 
 async def newest_runs(connection: Connection, query: HistoryQuery) -> tuple[list[Row], RunKey | None]:
@@ -99,7 +100,7 @@ async def _live(connection: Connection, query: HistoryQuery) -> list[Row]:
     job, at, serial = query.before
     words = None if query.statuses is None else [status.value for status in query.statuses & OPEN]
     found = await connection.fetch(
-        sql.run.LIST_LIVE.text, query.jobs, at, job, serial, words, query.limit + 1, query.tenant
+        sql.run.LIST_LIVE.text, query.jobs, at, job, serial, words, query.limit + 1, query.tenant, job_limits()
     )
     return list(found)
 
@@ -108,8 +109,8 @@ async def _finished(connection: Connection, query: HistoryQuery, lower: datetime
     job, at, serial = query.before
     codes = None if query.statuses is None else [CODES[status] for status in query.statuses & FINAL]
     statement = sql.history.LIST if query.jobs is None else sql.history.LIST_OF_JOBS
-    of_whom = query.tenant if query.jobs is None else query.jobs
-    found = await connection.fetch(statement.text, lower, upper, at, job, serial, codes, query.limit + 1, of_whom)
+    of_whom = (query.tenant, job_limits()) if query.jobs is None else (query.jobs,)
+    found = await connection.fetch(statement.text, lower, upper, at, job, serial, codes, query.limit + 1, *of_whom)
     return list(found)
 
 

@@ -15,6 +15,7 @@ from detent.contract.job import JobStatus
 from detent.domain.job import TargetKind
 from detent.store import sql
 from detent.store.connection import Connection
+from detent.store.job_limits import job_limits
 
 NOT_DELETED: tuple[JobStatus, ...] = ("active", "paused", "completed")
 LAST = (1 << 62) - 1
@@ -82,10 +83,10 @@ async def find(
     if not search.wanted:
         return [], None
     if search.ids:
-        arguments = (tenant, list(search.wanted), list(search.ids), after, limit + 1)
+        arguments = (tenant, list(search.wanted), list(search.ids), after, limit + 1, job_limits())
         found = [row["job"] for row in await connection.fetch(sql.job.FIND_BY_IDS.text, *arguments)]
         return found[:limit], found[limit - 1] if len(found) > limit else None
-    if not search.walks:
+    if not search.walks and job_limits() is None:
         found = await _stretch(connection, tenant, search, after, LAST, limit + 1)
         return found[:limit], found[limit - 1] if len(found) > limit else None
     (row,) = await connection.fetch(sql.job.FIND_LAST.text)
@@ -105,5 +106,6 @@ async def _stretch(
     connection: Connection, tenant: int, search: JobSearch, lower: int, upper: int, limit: int
 ) -> list[int]:
     statement = sql.job.LIST_BY_NAME if search.by_name else sql.job.LIST
-    rows = await connection.fetch(statement.text, tenant, list(search.wanted), lower, upper, limit, *search.filters())
+    bounds = (tenant, list(search.wanted), lower, upper, limit)
+    rows = await connection.fetch(statement.text, *bounds, *search.filters(), job_limits())
     return [row["job"] for row in rows]

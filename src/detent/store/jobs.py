@@ -14,6 +14,7 @@ from detent.store import sql
 from detent.store.audit_log import record
 from detent.store.connection import Connection
 from detent.store.db import Database, PoolName, Row
+from detent.store.job_limits import job_limits
 from detent.store.job_rows import jobs_of
 from detent.store.job_search import FoundJob, JobSearch, find
 
@@ -38,15 +39,15 @@ class JobStore:
 
     async def find(self, name: str, *, tenant: int = DEFAULT_TENANT) -> Job | None:
         """The job that has this name now."""
-        rows = await self._database.fetch(PoolName.REQUEST, sql.job.FIND, tenant, None, name)
+        rows = await self._database.fetch(PoolName.REQUEST, sql.job.FIND, tenant, None, name, job_limits())
         return await self.by_number(rows[0]["job"]) if rows else None
 
     async def id_of(self, name: str, *, tenant: int = DEFAULT_TENANT) -> UUID | None:
-        rows = await self._database.fetch(PoolName.REQUEST, sql.job.FIND, tenant, None, name)
+        rows = await self._database.fetch(PoolName.REQUEST, sql.job.FIND, tenant, None, name, job_limits())
         return rows[0]["id"] if rows else None
 
     async def number(self, job_id: UUID, *, tenant: int = DEFAULT_TENANT) -> int | None:
-        rows = await self._database.fetch(PoolName.REQUEST, sql.job.FIND, tenant, job_id, None)
+        rows = await self._database.fetch(PoolName.REQUEST, sql.job.FIND, tenant, job_id, None, job_limits())
         return rows[0]["job"] if rows else None
 
     async def by_number(self, number: int) -> Job:
@@ -88,18 +89,18 @@ class JobStore:
 
     async def to_change(self, tenant: int, job_id: UUID) -> Row:
         """The row that a change is computed from, with the database's time as `now`."""
-        rows = await self._database.fetch(PoolName.REQUEST, sql.job.READ_FOR_CHANGE, tenant, job_id, None)
+        rows = await self._database.fetch(PoolName.REQUEST, sql.job.READ_FOR_CHANGE, tenant, job_id, None, job_limits())
         if not rows:
             raise JobNotFound(job_id)
         return rows[0]
 
     async def named(self, tenant: int, name: str) -> Row | None:
         """As to_change, by name; None: no job has it."""
-        rows = await self._database.fetch(PoolName.REQUEST, sql.job.READ_FOR_CHANGE, tenant, None, name)
+        rows = await self._database.fetch(PoolName.REQUEST, sql.job.READ_FOR_CHANGE, tenant, None, name, job_limits())
         return rows[0] if rows else None
 
     async def all_named(self, tenant: int, names: Sequence[str]) -> dict[str, Row]:
-        rows = await self._database.fetch(PoolName.REQUEST, sql.job.READ_MANY_FOR_CHANGE, tenant, names)
+        rows = await self._database.fetch(PoolName.REQUEST, sql.job.READ_MANY_FOR_CHANGE, tenant, names, job_limits())
         return {row["name"]: row for row in rows}
 
     async def same_definition(self, before: str, after: str) -> bool:
@@ -148,7 +149,7 @@ class JobStore:
 
 async def number_of(database: Database, job_id: UUID, tenant: int) -> int:
     """The number of a job, including a deleted one: its runs are kept."""
-    rows = await database.fetch(PoolName.REQUEST, sql.job.FIND, tenant, job_id, None)
+    rows = await database.fetch(PoolName.REQUEST, sql.job.FIND, tenant, job_id, None, job_limits())
     if not rows:
         raise JobNotFound(job_id)
     return int(rows[0]["job"])

@@ -15,10 +15,12 @@ import re
 import secrets
 from typing import Annotated, Any, NamedTuple
 
+import msgspec
 from msgspec import Meta
 
 from detent.contract.key import ApiKey, KeyScope, NewApiKey
 from detent.domain.audit_event import NewEvent
+from detent.domain.roles import Binding
 from detent.errors import DetentError, KeyNotFound
 from detent.store import sql
 from detent.store.audit_log import record
@@ -47,9 +49,15 @@ class KeyHolder(NamedTuple):
     tenant: int
     scope: KeyScope
     name: str | None = None
+    bindings: tuple[Binding, ...] = ()
 
 
 KeyPage = tuple[list[ApiKey], int | None]
+
+
+def read_bindings(text: str | None) -> tuple[Binding, ...]:
+    """The bindings that a statement returned as JSON; NULL: none, as nearly always."""
+    return () if text is None else msgspec.json.decode(text, type=tuple[Binding, ...])
 
 
 def read_key(text: str) -> Credential | None:
@@ -125,7 +133,8 @@ class KeyStore:
         if rows[0]["unseen"]:
             with contextlib.suppress(DetentError):  # the key is valid even if its last use cannot be written
                 await self._database.fetch(PoolName.REQUEST, sql.key.TOUCH, credential.id)
-        return KeyHolder(rows[0]["tenant"], rows[0]["scope"], rows[0]["name"])
+        row = rows[0]
+        return KeyHolder(row["tenant"], row["scope"], row["name"], read_bindings(row["bindings"]))
 
     async def valid_digests(self, limit: int) -> frozenset[bytes]:
         """The digests of valid keys, at most `limit`: those that were used last."""

@@ -17,6 +17,7 @@ from detent.domain.identity import RunKey
 from detent.domain.job import JobSpec
 from detent.store import sql
 from detent.store.db import Database, PoolName, Row
+from detent.store.job_limits import job_limits
 from detent.store.jobs import number_of
 
 FEW_JOBS = 20_000
@@ -123,7 +124,9 @@ class OverviewStore:
 
     async def dead_groups(self, limit: int, *, tenant: int) -> list[DeadGroup]:
         """The newest dead runs, grouped by error pattern."""
-        rows = await self._database.fetch(PoolName.REQUEST, sql.dead_letter.GROUP, tenant, None, MOST_GROUPED, limit)
+        rows = await self._database.fetch(
+            PoolName.REQUEST, sql.dead_letter.GROUP, tenant, None, MOST_GROUPED, limit, job_limits()
+        )
         return [
             DeadGroup(
                 group=row["group"], error=row["pattern"], runs=row["runs"], jobs=row["jobs"],
@@ -186,7 +189,7 @@ class OverviewStore:
 
     async def run_input(self, key: RunKey, *, tenant: int) -> RunInput | None:
         """The input of a run; None if it is no longer kept."""
-        rows = await self._database.fetch(PoolName.REQUEST, sql.run.READ_REQUEST, *key, tenant)
+        rows = await self._database.fetch(PoolName.REQUEST, sql.run.READ_REQUEST, *key, tenant, job_limits())
         if not rows:
             return None
         spec = msgspec.json.decode(rows[0]["definition"], type=JobSpec)

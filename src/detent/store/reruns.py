@@ -17,6 +17,7 @@ from detent.store import sql
 from detent.store.audit_log import record
 from detent.store.connection import Connection
 from detent.store.db import Database, PoolName, Row
+from detent.store.job_limits import job_limits
 from detent.store.jobs import DEFAULT_TENANT
 from detent.store.live_runs import make_way, wake_queue
 from detent.store.run_rows import key_of
@@ -70,9 +71,9 @@ async def rerun(connection: Connection, key: RunKey) -> Row:
 
 
 async def _redrive(keys: Sequence[RunKey], asked: Facts | None, tenant: int, connection: Connection) -> RedrivenRuns:
-    await connection.fetch(sql.run.LOCK_JOBS.text, sorted({key.job for key in keys}), tenant)
+    await connection.fetch(sql.run.LOCK_JOBS.text, sorted({key.job for key in keys}), tenant, job_limits())
     columns = zip(*dict.fromkeys(keys), strict=True)
-    rows = await connection.fetch(sql.run.REDRIVE.text, *columns, tenant, MOST_REDRIVEN)
+    rows = await connection.fetch(sql.run.REDRIVE.text, *columns, tenant, MOST_REDRIVEN, job_limits())
     redriven = [row for row in rows if row["queue"] is not None]
     for queue in sorted({row["queue"] for row in redriven}):
         await wake_queue(connection, queue)

@@ -15,6 +15,7 @@ from detent.store import sql
 from detent.store.connection import Connection
 from detent.store.db import Database, PoolName, Row
 from detent.store.history import NEWEST, HistoryQuery, few_jobs, newest_runs
+from detent.store.job_limits import job_limits
 from detent.store.job_search import Moment
 from detent.store.jobs import DEFAULT_TENANT, number_of
 from detent.store.live_runs import promote_on
@@ -32,7 +33,7 @@ class RunStore:
 
     async def get(self, key: RunKey, *, tenant: int = DEFAULT_TENANT) -> Run | None:
         async with self._database.connection(PoolName.REQUEST) as connection:
-            rows = await connection.fetch(sql.run.READ.text, *key, tenant)
+            rows = await connection.fetch(sql.run.READ.text, *key, tenant, job_limits())
             if not rows:
                 return None
             (run,) = await documents(connection, rows)
@@ -84,7 +85,7 @@ def _time(moment: Moment, now: datetime) -> datetime:
 async def cancel(connection: Connection, key: RunKey, tenant: int) -> RunStatus | None:
     """CANCELLED: it had not started. RUNNING: its worker was asked to stop it. None: there is no such live run."""
     found = []
-    if await connection.fetch(sql.job.CHECK_TENANT.text, key.job, tenant):
+    if await connection.fetch(sql.job.CHECK_TENANT.text, key.job, tenant, job_limits()):
         found = await connection.fetch(sql.run.CANCEL.text, [key.job], [key.scheduled_at], [key.serial])
     if found and found[0]["owner"] is None:
         if await promote_on(connection, [key.job]):  # one may have waited for this run
@@ -97,7 +98,7 @@ async def cancel(connection: Connection, key: RunKey, tenant: int) -> RunStatus 
 
 
 async def status_on(connection: Connection, key: RunKey, tenant: int) -> RunStatus | None:
-    rows = await connection.fetch(sql.run.READ.text, *key, tenant)
+    rows = await connection.fetch(sql.run.READ.text, *key, tenant, job_limits())
     return status_of(rows[0]) if rows else None
 
 

@@ -9,12 +9,13 @@ from collections.abc import Collection
 from datetime import datetime, timedelta
 from typing import NamedTuple
 
-from detent.contract.key import KeyScope
 from detent.domain.audit_event import NewEvent
+from detent.domain.roles import Binding, KeyScope
 from detent.store import sql
 from detent.store.audit_log import record
 from detent.store.connection import Connection
 from detent.store.db import Database, PoolName
+from detent.store.keys import read_bindings
 
 LASTS = timedelta(hours=12)
 PURGE_BATCH = 500
@@ -28,6 +29,7 @@ class SessionHolder(NamedTuple):
     scope: KeyScope
     name: str | None
     key: str
+    bindings: tuple[Binding, ...] = ()
 
 
 class EndedAccess(NamedTuple):
@@ -56,7 +58,10 @@ class WebSessionStore:
     async def holder(self, digest: bytes) -> SessionHolder | None:
         """Whose session this is; None when the session or its key is unknown or has ended."""
         rows = await self._database.fetch(PoolName.REQUEST, sql.session.FIND_KEY, digest)
-        return SessionHolder(*rows[0].values()) if rows else None
+        if not rows:
+            return None
+        row = rows[0]
+        return SessionHolder(row["tenant"], row["scope"], row["name"], row["key"], read_bindings(row["bindings"]))
 
     async def valid_digests(self, limit: int) -> frozenset[bytes]:
         """The digests of sessions that have not ended, at most `limit`: the newest."""

@@ -15,7 +15,7 @@ HINTS = ("action:job.delete", "action:key", "action:session", "action:request.re
 FIELDS = ("action", "actor", "object")
 LONGEST_WORD = 200
 # The beginnings of actions, for the chips above the list.
-KINDS = ("job", "run", "key", "tenant", "queue", "session", "request", "cluster")
+KINDS = ("job", "run", "key", "role", "tenant", "queue", "session", "request", "cluster")
 
 
 async def load(page: PageRequest) -> dict[str, Any]:

@@ -18,7 +18,7 @@ HINTS = ("status:paused", "status:active", "next:<1h", "target:http", "target:py
 
 async def load(page: PageRequest) -> dict[str, Any]:
     search = page.query.get("search", "").strip()
-    counts = await page.api.store.overview.jobs(tenant=page.tenant)
+    counts = None if page.limited else await page.api.store.overview.jobs(tenant=page.tenant)
     values: dict[str, Any] = {
         "search": search,
         "counts": counts,

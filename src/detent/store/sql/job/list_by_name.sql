@@ -15,4 +15,5 @@ SELECT j.job FROM jobs j
    AND (coalesce($13::timestamptz, now() + $14::interval) IS NULL OR EXISTS (
         SELECT FROM cursors c WHERE c.job = j.job AND c.next_tick > coalesce($13::timestamptz, now() + $14::interval)))
    AND ($15::text IS NULL OR j.owner = $15::text)
+   AND ($16::jsonb IS NULL OR within_limits(j.job, $16::jsonb))
  ORDER BY j.job LIMIT $5::integer

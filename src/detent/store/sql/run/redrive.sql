@@ -1,7 +1,7 @@
 -- Make dead runs pending again: the same runs under a higher token, with the job's current definition and all its
 -- attempts. Earlier attempts are kept in `attempts`. Arrays: $1 job, $2 scheduled_at, $3 serial; then $4 tenant, $5
--- limit. As many runs of a job as it has free lanes, oldest first; the others stay dead. Returns what happened to each,
--- oldest first.
+-- limit, $6 limits of the caller or NULL. As many runs of a job as it has free lanes, oldest first; the others stay
+-- dead. Returns what happened to each, oldest first.
 WITH dead AS MATERIALIZED (
     SELECT h.job, h.scheduled_at, h.serial, h.token, row_number() OVER (PARTITION BY h.job
      ORDER BY h.scheduled_at, h.serial) AS place
@@ -10,7 +10,8 @@ WITH dead AS MATERIALIZED (
         SELECT * FROM run_history
          WHERE job = batch.job AND scheduled_at = batch.scheduled_at AND serial = batch.serial AND status = 2
            AND reason IS DISTINCT FROM 'discarded') h
-      JOIN jobs j ON j.job = h.job AND j.tenant = $4::integer AND j.status <> 'deleted'),
+      JOIN jobs j ON j.job = h.job AND j.tenant = $4::integer AND j.status <> 'deleted'
+       AND ($6::jsonb IS NULL OR within_limits(j.job, $6::jsonb))),
 free AS MATERIALIZED (
     SELECT c.job, c.queue, c.revision, c.priority, c.once, g AS lane, row_number() OVER (PARTITION BY c.job
      ORDER BY g DESC) AS place,
