@@ -103,6 +103,14 @@ async def test_a_bad_value_is_refused_without_being_shown(api: ApiClient, value:
     assert not value or len(str(value)) < 6 or str(value)[:20] not in json.dumps(refused)
 
 
+@pytest.mark.parametrize("body", [VALUE, [VALUE], {"value": VALUE, "keep_seconds": VALUE}])
+async def test_a_body_of_another_form_is_refused_without_being_shown(api: ApiClient, body: Any) -> None:
+    """Such as the value alone, without its object."""
+    for method, path in (("PUT", "payments"), ("POST", "payments/rotate")):
+        refused = await api.problem(method, f"{SECRETS}/{path}", 422, json=body)
+        assert VALUE not in json.dumps(refused)
+
+
 @pytest.mark.parametrize("name", ["env:HOME", "file:x", "a%20b", "-x", "x" * 101, "%C3%A4", "payments%0A"])
 async def test_a_bad_name_is_refused(api: ApiClient, name: str) -> None:
     refused = await api.problem("PUT", f"{SECRETS}/{name}", 422, json={"value": VALUE})
