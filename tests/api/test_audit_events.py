@@ -20,6 +20,7 @@ from detent.store.audit_log import AuditLogStore
 from tests.api.api_client import HTTP, ApiClient
 from tests.api.api_server import Readiness, serving
 from tests.api.test_api_catchups import stretch
+from tests.api.test_api_pull import claimed, say
 from tests.api.test_api_reruns import dead_run
 from tests.support.factories import add_node
 
@@ -429,6 +430,16 @@ async def test_one_change_of_many_jobs_is_one_event_with_the_filter_and_the_ids(
     facts = json.loads(created["after"])
     assert (created["action"], facts["count"], len(facts["ids"])) == ("job.create", 1200, 1000)
     assert (applied["action"], json.loads(applied["after"])["updated"]["count"]) == ("job.apply", 1)
+
+
+async def test_a_job_that_detent_pauses_after_a_report_is_paused_by_detent_and_not_by_the_key_of_the_worker(
+    api: ApiClient, sql: Any
+) -> None:
+    run = await claimed(api, auto_pause_after=1, max_retries=0)
+    before = await last_event(sql)
+    assert (await say(api, run, "fail", error="broken"))["status"] == "dead"
+    (event,) = await newest(sql, before)
+    assert (event["action"], event["actor_kind"], event["actor_id"]) == ("job.pause", "detent", None)
 
 
 async def test_an_event_outlives_the_job_and_the_key_that_it_speaks_of(api: ApiClient, sql: Any) -> None:

@@ -10,8 +10,9 @@ from typing import Any
 import pytest
 
 from detent.domain.secret_keys import key_id, read_master_keys
-from detent.jobs.secrets import MAX_VERSIONS
-from detent.runtime.envelope import generate_master_key, generate_signing_key
+from detent.jobs.secrets import MAX_VERSIONS, SecretCommands
+from detent.runtime.envelope import MasterKeys, generate_master_key, generate_signing_key
+from detent.store import Store
 from tests.api.api_client import ApiClient
 from tests.api.api_server import Readiness, serving
 
@@ -102,7 +103,15 @@ async def test_a_bad_value_is_refused_without_being_shown(api: ApiClient, value:
     assert not value or len(str(value)) < 6 or str(value)[:20] not in json.dumps(refused)
 
 
-@pytest.mark.parametrize("name", ["env:HOME", "file:x", "a%20b", "-x", "x" * 101, "%C3%A4"])
+@pytest.mark.parametrize("body", [VALUE, [VALUE], {"value": VALUE, "keep_seconds": VALUE}])
+async def test_a_body_of_another_form_is_refused_without_being_shown(api: ApiClient, body: Any) -> None:
+    """Such as the value alone, without its object."""
+    for method, path in (("PUT", "payments"), ("POST", "payments/rotate")):
+        refused = await api.problem(method, f"{SECRETS}/{path}", 422, json=body)
+        assert VALUE not in json.dumps(refused)
+
+
+@pytest.mark.parametrize("name", ["env:HOME", "file:x", "a%20b", "-x", "x" * 101, "%C3%A4", "payments%0A"])
 async def test_a_bad_name_is_refused(api: ApiClient, name: str) -> None:
     refused = await api.problem("PUT", f"{SECRETS}/{name}", 422, json={"value": VALUE})
     assert refused["pointer"] == "/name"
@@ -311,6 +320,35 @@ async def test_secrets_move_under_a_new_key_while_they_are_used(
     assert {row["key_id"] for row in after.values()} == {done["key_id"]}
     same = [name for name in after if name not in {f"secret-{number}" for number in range(5)}]
     assert all(after[name]["ciphertext"] == before[name]["ciphertext"] for name in same)
+
+
+async def test_a_secret_that_was_created_anew_is_not_put_under_the_data_key_of_its_predecessor(
+    store: Store, keys: MasterKeys, secret_key: str
+) -> None:
+    """It has the same name and version, and another node, which does not have the new key yet, encrypted it."""
+    commands = SecretCommands(store, keys)
+    await commands.set(1, "payments", VALUE)
+    (former,) = await store.secrets.under_other_keys("the new one", 10)
+    await commands.delete(1, "payments")
+    await commands.set(1, "payments", "another value")
+    newer = MasterKeys([bytes(32), *read_master_keys(secret_key)])
+    assert await store.secrets.rewrap([(former, newer.rewrap(former.place, former.envelope))]) == 0
+    (now,) = await store.secrets.values([(1, "payments")])
+    assert keys.open(now.place, now.envelope) == "another value"
+
+
+async def test_a_secret_that_cannot_be_put_under_a_new_key_is_named(
+    database_url: str, secret_key: str, api: ApiClient, sql: Any
+) -> None:
+    await stored(api)
+    await stored(api, "broken")
+    await sql.execute(
+        "UPDATE secret_versions SET wrapped = set_byte(wrapped, 20, 1 - sign(get_byte(wrapped, 20))::int) "
+        "WHERE name = 'broken'"
+    )
+    async with serving(database_url, Readiness({}), secret_key=f"{generate_master_key()},{secret_key}") as other:
+        refused = await other.problem("POST", "/api/v1/secret-keys/rotate", 409)
+    assert "'broken' of the tenant 1" in refused["detail"]
 
 
 async def test_a_key_that_is_missing_is_named(database_url: str, secret_key: str, api: ApiClient) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 from collections.abc import AsyncIterator
 from datetime import timedelta
@@ -23,6 +24,7 @@ from detent.node.secrets import secret_values
 from detent.runtime.envelope import MasterKeys, generate_master_key, generate_signing_key
 from detent.settings.settings import Settings
 from detent.store import Store
+from detent.store.secrets import SecretStore
 from detent.targets.http import HttpTargetRunner
 from detent.targets.policies import FixedPolicy
 from detent.worker.secret_providers import SecretProviders
@@ -200,6 +202,31 @@ async def test_a_secret_that_cannot_be_used_is_named(
     assert error.startswith("The secret 'payments' could not be used: ")
     assert why in error
     assert VALUE not in error
+    assert not echo.calls
+
+
+async def test_a_node_that_was_evicted_while_it_read_a_secret_calls_nothing(
+    store: Store, start: StartSession, runner: HttpTargetRunner, echo: Echo, commands: SecretCommands, keys: MasterKeys
+) -> None:
+    """Another node has the run by then, and would call the target as well."""
+    await commands.set(1, "payments", VALUE)
+    target = {"type": "http", "url": f"{echo.url}/ok", "headers": {"Authorization": {"secret": "payments"}}}
+    (job,) = await JobOperations(store).registration.add([spec(target=target)])
+    read = asyncio.Event()
+
+    class SlowStore(SecretStore):
+        async def values(self, *arguments: Any, **named: Any) -> Any:
+            found = await super().values(*arguments, **named)
+            session.membership.lose("no heartbeat came through in time")
+            read.set()
+            return found
+
+    session = await start(runner, secrets=SecretValues(SlowStore(store.database), keys, SecretProviders()))
+    await JobOperations(store).lifecycle.trigger(job.id)
+    await asyncio.wait_for(read.wait(), 30)
+    assert session.worker is not None
+    held = session.worker._held
+    await until(lambda: len(held) == 0, 30, "the attempt to end")
     assert not echo.calls
 
 

@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from detent.domain.masking import Mask
 from detent.domain.secret_ref import SHORTEST_VALUE, read_header, value_fault
 from detent.domain.sensitive import MASKED, is_sensitive
+from detent.worker.execute import masked_result
 
 VALUE = 'sk_live/4eC39+"Hq\\LyjWDä'
 
@@ -80,6 +81,19 @@ def test_a_truncated_document_is_treated_as_cut() -> None:
     cut = {"status": 200, "body": "key: 0123456789", "truncated": True}
     assert mask.document(cut) == {"status": 200, "body": f"key: {MASKED}", "truncated": True}
     assert mask.document({"0123456789abcdef": [1, None, "x0123456789abcdef"]}) == {MASKED: [1, None, f"x{MASKED}"]}
+
+
+@pytest.mark.parametrize(("value", "number"), [("12345678", 12345678), ("123456", -123456), ("3.14159", 3.14159)])
+def test_a_value_of_digits_is_masked_where_it_comes_back_as_a_number(value: str, number: float) -> None:
+    assert value not in json.dumps(Mask([value]).document({"pin": [number, 7, 1.5, True]}))
+    assert Mask([value]).document([7, 1.5, True, None]) == [7, 1.5, True, None]
+
+
+def test_a_result_that_is_nested_too_deeply_to_be_searched_is_left_out() -> None:
+    """The handler has succeeded: that must not become a failure."""
+    result = masked_result("[" * 900 + '"the s3cr3t-t0ken"' + "]" * 900, Mask(["s3cr3t-t0ken"]))
+    assert result is not None and "s3cr3t-t0ken" not in result
+    assert isinstance(json.loads(result), str)
 
 
 @given(st.text(min_size=SHORTEST_VALUE, max_size=60), st.text(max_size=20), st.text(max_size=20))

@@ -104,3 +104,16 @@ def test_a_chain_whose_beginning_is_no_longer_kept_continues_from_the_last_that_
     assert faults_of(links[3:], links, purged=3, purged_hash=links[2].hash) == []
     assert faults_of(links[3:], links, purged=3, purged_hash=NOTHING)[0].startswith("Event 103 at position 4 is not")
     assert faults_of(links[3:], links, purged=3, purged_hash=None) == []
+
+
+def test_an_expected_head_whose_event_was_removed_after_its_time_is_compared_as_far_as_it_is_known() -> None:
+    links = chain()
+    options = {"purged": 3, "purged_hash": links[2].hash}
+    assert faults_of(links[3:], links, **options, expected=(3, links[2].hash)) == []
+    assert faults_of(links[3:], links, **options, expected=(3, NOTHING)) == [
+        "The event at position 3, which was removed after its time, had another hash than expected."
+    ]
+    assert faults_of(links[3:], links, **options, expected=(2, links[1].hash)) == [
+        "The event at position 2, whose hash was expected, was removed after its time: expect a later head."
+    ]
+    assert faults_of(links, links, expected=(0, NOTHING)) == []

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from datetime import timedelta
-from typing import Annotated, Any
+from typing import Annotated, Any, ClassVar
 
 from msgspec import Meta, Struct
 
@@ -23,6 +23,7 @@ LONGEST_KEEP = 31_536_000
 class SecretValue(Struct, frozen=True, forbid_unknown_fields=True):
     """The value of a secret: text of 6 characters to 64 KiB. It is not shown again."""
 
+    confidential: ClassVar[bool] = True
     value: Any  # checked by the use case, whose sentence does not show it
 
     def __repr__(self) -> str:
@@ -32,6 +33,7 @@ class SecretValue(Struct, frozen=True, forbid_unknown_fields=True):
 class SecretRotation(Struct, frozen=True, forbid_unknown_fields=True):
     """A new value. Calls are signed with the former ones, too, for `keep_seconds`."""
 
+    confidential: ClassVar[bool] = True
     value: Any
     keep_seconds: Annotated[float, Meta(ge=0, le=LONGEST_KEEP)] = 0
 

@@ -65,6 +65,7 @@ class ChainCheck:
         """`purged_hash` None: the first link is not compared with anything before it. `expected`: a position, and the
         hash that it had when an operator noted it."""
         self._expected = expected
+        self._purged = (purged, purged_hash)
         self._position = purged
         self._hash = purged_hash
         self.events = 0
@@ -93,9 +94,8 @@ class ChainCheck:
 
     def end(self, ends: ChainEnds | None) -> None:
         """Compare the last link with the end that the chain should have, if that is known."""
-        if self._expected is not None:
-            text = f"There is no event at position {self._expected[0]}, whose hash was expected."
-            self.faults.append(ChainFault(self._expected[0], None, text))
+        if self._expected is not None and self._expected != self._purged:
+            self.faults.append(ChainFault(self._expected[0], None, self._unmet(self._expected[0])))
         if ends is None:
             return
         if self._position < ends.head:
@@ -106,6 +106,18 @@ class ChainCheck:
             self.faults.append(
                 ChainFault(ends.head, None, f"The chain ends at position {ends.head} with another hash than recorded.")
             )
+
+    def _unmet(self, position: int) -> str:
+        """Why the hash that was expected at this position was not found there."""
+        purged, purged_hash = self._purged
+        if purged_hash is None or position > purged:
+            return f"There is no event at position {position}, whose hash was expected."
+        if position == purged:
+            return (
+                f"The event at position {position}, which was removed after its time, had another hash than expected."
+            )
+        removed = f"The event at position {position}, whose hash was expected, was removed after its time"
+        return f"{removed}: expect a later head."
 
     def _add(self, link: ChainLink, what: str) -> None:
         self.faults.append(

@@ -107,7 +107,7 @@ class Mask:
         return text
 
     def document(self, value: Any, *, cut: bool = False) -> Any:
-        """Every text of a JSON document, keys included. An object that says that it is `truncated` was cut."""
+        """Mask all texts, keys and numbers of a JSON document. An object that says that it is `truncated` was cut."""
         if isinstance(value, str):
             return self.cut_text(value) if cut else self.text(value)
         if isinstance(value, dict):
@@ -115,6 +115,9 @@ class Mask:
             return {self.text(str(key)): self.document(one, cut=cut) for key, one in value.items()}
         if isinstance(value, list | tuple):
             return [self.document(one, cut=cut) for one in value]
+        if isinstance(value, int | float) and not isinstance(value, bool):
+            written = str(value)
+            return value if self.text(written) == written else MASKED
         return value
 
 

@@ -40,7 +40,8 @@ def nearest(name: str, known: Iterable[str]) -> str | None:
 
 
 def refused(error: msgspec.ValidationError, document: object, expected: Any) -> UsageError:
-    """The error for people; `document` is what was read, as plain values, `expected` what it should be."""
+    """The error for people; `document` is what was read, as plain values, `expected` what it should be. No value
+    of a document whose type is `confidential` is shown."""
     place = _PLACE.search(str(error))
     fault = str(error)[: place.start()] if place else str(error)
     path, value, kind = _walk(place[1] if place else "$", document, _type_info(expected))
@@ -48,8 +49,10 @@ def refused(error: msgspec.ValidationError, document: object, expected: Any) -> 
         return _unknown_field(unknown[1], path, value, kind)
     if missing := _MISSING.fullmatch(fault):
         return _missing_field(missing[1], path, value, kind)
-    read = "a number out of range" if "out of range" in fault else shown(value)
-    return UsageError(f"{_name(path)} is {read}: give {_advice(path, kind)}.", pointer_to(*path))
+    read = "is a number out of range" if "out of range" in fault else f"is {shown(value)}"
+    if getattr(expected, "confidential", False):
+        read = "cannot be used"
+    return UsageError(f"{_name(path)} {read}: give {_advice(path, kind)}.", pointer_to(*path))
 
 
 @functools.lru_cache(maxsize=256)

@@ -39,7 +39,7 @@ class SecretRef(Struct, frozen=True, forbid_unknown_fields=True):
 
 
 def is_reference_name(name: str) -> bool:
-    return _REFERENCE.match(name) is not None
+    return _REFERENCE.fullmatch(name) is not None  # `$` also matches before a line end
 
 
 def provider_of(name: str) -> tuple[Provider, str]:

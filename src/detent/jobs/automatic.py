@@ -10,9 +10,11 @@ from collections.abc import Awaitable, Callable, Sequence
 from typing import Any
 from uuid import UUID
 
+from detent.domain.audit_event import Actor
 from detent.errors import Conflict, NotFound, UsageError
 from detent.jobs.lifecycle import JobLifecycle
 from detent.store import Store
+from detent.store.audit_log import acting
 from detent.telemetry.log import logger
 
 log = logger("jobs")
@@ -42,7 +44,8 @@ class AutomaticChanges:
         rows = await self._store.jobs.dead_streaks(jobs)
         for row in rows:
             reason = f"the last {row['bears']} runs were dead" if row["bears"] > 1 else "the last run was dead"
-            await _if_unchanged(self._lifecycle.pause, row["id"], reason, tenant=row["tenant"], by=ITSELF)
+            with acting(Actor("detent", name=ITSELF)):  # it may run inside the report of a worker that pulls
+                await _if_unchanged(self._lifecycle.pause, row["id"], reason, tenant=row["tenant"], by=ITSELF)
             log.warning("job paused: its runs are dead", job=str(row["id"]), runs=row["bears"])
         return [row["id"] for row in rows]
 

@@ -10,7 +10,7 @@ from detent.domain.webhooks import KEY_FORM, PREFIX, read_signing_key
 from detent.errors import Conflict, NotFound, UsageError
 from detent.runtime.envelope import Envelope, MasterKeys, Place, SecretKeyError
 from detent.store import Store
-from detent.store.secrets import SecretUsers
+from detent.store.secrets import SealedVersion, SecretUsers
 
 MAX_SECRETS = 1_000
 MAX_VERSIONS = 10
@@ -95,12 +95,18 @@ class SecretCommands:
                 "after the new one in DETENT_SECRET_KEY, separated by a comma, until this has ended."
             )
         old = await self._secrets.under_other_keys(newest, REWRAPPED_AT_ONCE)
-        try:
-            changed = await self._secrets.rewrap([(one, self._keys.rewrap(one.place, one.envelope)) for one in old])
-        except SecretKeyError as error:
-            raise Conflict(f"A secret cannot be put under the new key: {error}.") from error
+        changed = await self._secrets.rewrap([(one, self._rewrapped(one)) for one in old])
         used = await self._secrets.key_ids()
         return RewrappedSecrets(key_id=newest, rewrapped=changed, remaining=sum(used.values()) - used.get(newest, 0))
+
+    def _rewrapped(self, old: SealedVersion) -> Envelope:
+        try:
+            return self._keys.rewrap(old.place, old.envelope)
+        except SecretKeyError as error:
+            raise Conflict(
+                f"The secret {old.place.name!r} of the tenant {old.place.tenant} cannot be put under the new key: "
+                f"{error}. Set it again, or delete it."
+            ) from error
 
 
 def _checked(value: object) -> str:

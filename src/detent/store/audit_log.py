@@ -106,19 +106,10 @@ class AuditLogStore:
         return int(done["chained"])
 
     async def purge(self, days: int, at: datetime | None = None) -> int:
-        """Remove the oldest chained events, some at a time; returns how many. This is an event, too. `at`: the time of
-        the caller's clock."""
-
-        async def work(connection: Connection) -> int:
-            (done,) = await connection.fetch(sql.audit_event.PURGE.text, days, at, PURGED_AT_ONCE)
-            removed = int(done["removed"])
-            if removed:
-                after = {"events": removed, "audit_days": days}
-                await record(connection, NewEvent("audit-log.purge", None, "audit-log", after=after))
-            return removed
-
-        removed: int = await self._database.transaction(PoolName.REQUEST, work)
-        return removed
+        """Remove the oldest chained events, some at a time; returns how many. This is an event, too, which the function
+        of the database writes. `at`: the time of the caller's clock."""
+        (done,) = await self._database.fetch(PoolName.REQUEST, sql.audit_event.PURGE, days, at, PURGED_AT_ONCE)
+        return int(done["removed"])
 
 
 def _columns(event: NewEvent) -> tuple[object, ...]:

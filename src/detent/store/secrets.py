@@ -131,7 +131,7 @@ class SecretStore:
 
     async def rewrap(self, changes: Iterable[tuple[SealedVersion, Envelope]]) -> int:
         """Put data keys under another master key; how many were changed."""
-        rows = [(*old.place, old.envelope.key_id, new.wrapped, new.key_id) for old, new in changes]
+        rows = [(*old.place, old.envelope.wrapped, new.wrapped, new.key_id) for old, new in changes]
         if not rows:
             return 0
         *columns, key_ids = zip(*rows, strict=True)

@@ -130,6 +130,8 @@ class Attempts:
                 call = await self._secrets.fill(call, definition, self._clock.now())
             except SecretFault as fault:  # a retry may help: another worker has the key, or the secret is set by then
                 return Failed(str(fault))
+            if self._is_lost():  # it has waited, and another node may have the run by now
+                return None
         accepted, held.started = held.started, self._clock.now()
         self._metrics.starts += 1
         if kind_of(definition.spec.target) in self._timed:
@@ -142,6 +144,9 @@ class Attempts:
         return await tracing.active.attempt(
             call, accepted, held.started, lambda traced: execute(traced, self._runners), self._clock.now
         )
+
+    def _is_lost(self) -> bool:
+        return not self._membership.trusted
 
     @staticmethod
     def _is_noted(claim: Claim, spec: JobSpec) -> bool:

@@ -96,7 +96,12 @@ def masked(outcome: Outcome | NotBegun, mask: Mask) -> Outcome | NotBegun:
 
 
 def masked_result(result: str | None, mask: Mask) -> str | None:
-    return None if result is None else encode_json(mask.document(msgspec.json.decode(result)))
+    if result is None:
+        return None
+    try:
+        return encode_json(mask.document(msgspec.json.decode(result)))
+    except RecursionError:
+        return encode_json("(left out: nested too deeply to be searched for secrets)")
 
 
 def is_retryable(spec: JobSpec, failed: Failed) -> bool:

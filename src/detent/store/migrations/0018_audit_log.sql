@@ -66,6 +66,7 @@ BEGIN
 END $$;
 
 -- Remove the oldest events of the chain, from before a time, at most so many; how many. The last day is never removed.
+-- The event of it is written here, so that a role for run time cannot remove events without one.
 CREATE FUNCTION purge_audit_events(before_time timestamptz, most integer) RETURNS integer LANGUAGE plpgsql AS $$
 DECLARE
     young timestamptz := least(before_time, now() - interval '1 day');
@@ -86,6 +87,9 @@ BEGIN
     DELETE FROM audit_events WHERE position <= last_position;
     GET DIAGNOSTICS removed = ROW_COUNT;
     UPDATE audit_chain SET purged = last_position, purged_hash = last_hash;
+    INSERT INTO audit_events (actor_kind, actor_name, action, object_kind, after)
+    VALUES ('detent', 'detent', 'audit-log.purge', 'audit-log', jsonb_build_object(
+        'events', removed, 'before', to_char(young AT TIME ZONE 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS"Z"')));
     RETURN removed;
 END $$;
 
