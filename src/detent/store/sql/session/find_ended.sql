@@ -6,7 +6,8 @@ SELECT ARRAY(SELECT given.id FROM unnest($1::text[]) AS given (id)
                                  WHERE k.id = given.id AND k.revoked_at IS NULL AND t.suspended_at IS NULL
                                    AND (k.expires_at > now() OR k.expires_at IS NULL))) AS keys,
        ARRAY(SELECT given.digest FROM unnest($2::bytea[]) AS given (digest)
-              WHERE NOT EXISTS (SELECT FROM sessions s JOIN api_keys k ON k.id = s.key JOIN tenants t ON t.tenant = k.tenant
+              WHERE NOT EXISTS (SELECT FROM sessions s JOIN api_keys k ON k.id = s.key
+                                  JOIN tenants t ON t.tenant = k.tenant
                                  WHERE s.digest = given.digest AND s.expires_at > now() AND k.revoked_at IS NULL
                                    AND t.suspended_at IS NULL
                                    AND (k.expires_at > now() OR k.expires_at IS NULL))

@@ -9,9 +9,11 @@ UNION ALL SELECT 'pull_workers', count(*) FROM pull_workers WHERE tenant = $1::i
 UNION ALL SELECT 'queues', count(*) FROM queues WHERE tenant = $1::integer
 UNION ALL SELECT 'request_budgets', count(*) FROM request_budgets WHERE tenant = $1::integer
 UNION ALL SELECT 'tenant_targets', count(*) FROM tenant_targets WHERE tenant = $1::integer
+UNION ALL SELECT 'role_bindings', count(*) FROM role_bindings WHERE tenant = $1::integer
 UNION ALL SELECT 'secret_versions', count(*) FROM secret_versions WHERE tenant = $1::integer
 UNION ALL SELECT 'secrets', count(*) FROM secrets WHERE tenant = $1::integer
 UNION ALL SELECT 'api_keys', count(*) FROM api_keys WHERE tenant = $1::integer
 UNION ALL SELECT 'tenant_jobs', count(*) FROM tenant_jobs WHERE tenant = $1::integer
 UNION ALL SELECT 'tenants', count(*) FROM tenants WHERE tenant = $1::integer
-UNION ALL SELECT 'sessions', count(*) FROM sessions s JOIN api_keys k ON k.id = s.key WHERE k.tenant = $1::integer
+UNION ALL SELECT 'sessions', count(*) FROM sessions s LEFT JOIN api_keys k ON k.id = s.key
+           WHERE coalesce(k.tenant, s.tenant) = $1::integer

@@ -15,6 +15,7 @@ gone_pull_leases AS (DELETE FROM pull_leases WHERE tenant = $1::integer RETURNIN
 gone_pull_workers AS (DELETE FROM pull_workers WHERE tenant = $1::integer RETURNING tenant),
 gone_queues AS (DELETE FROM queues WHERE tenant = $1::integer RETURNING tenant),
 gone_request_budgets AS (DELETE FROM request_budgets WHERE tenant = $1::integer RETURNING tenant),
+gone_role_bindings AS (DELETE FROM role_bindings WHERE tenant = $1::integer RETURNING tenant),
 gone_tenant_targets AS (DELETE FROM tenant_targets WHERE tenant = $1::integer RETURNING tenant)
 SELECT 'run_minutes' AS name, count(*) AS rows FROM gone_run_minutes
 UNION ALL SELECT 'requests', count(*) FROM gone_requests
@@ -25,4 +26,5 @@ UNION ALL SELECT 'pull_leases', count(*) FROM gone_pull_leases
 UNION ALL SELECT 'pull_workers', count(*) FROM gone_pull_workers
 UNION ALL SELECT 'queues', count(*) FROM gone_queues
 UNION ALL SELECT 'request_budgets', count(*) FROM gone_request_budgets
+UNION ALL SELECT 'role_bindings', count(*) FROM gone_role_bindings
 UNION ALL SELECT 'tenant_targets', count(*) FROM gone_tenant_targets
