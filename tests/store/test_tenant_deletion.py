@@ -186,7 +186,7 @@ async def test_another_node_continues_after_every_step_and_the_progress_is_seen(
         seen.append(sum(deletion.deleted.values()))
     assert len(seen) > 10 and seen == sorted(seen)
     rows = await sql.fetchval("SELECT (after->>'rows')::bigint FROM audit_events WHERE action = 'tenant.deleted'")
-    # Its waiting runs were cancelled, so they were deleted from history instead. Sessions ended when the deletion began.
+    # Its waiting runs were cancelled, so they were deleted from history instead. Sessions ended when it began.
     assert rows == sum(counted.values()) - counted["catchups"] - counted["sessions"]
 
 
