@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import os
 import re
-import shutil
 import subprocess
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -12,43 +10,19 @@ from pathlib import Path
 from typing import Any
 
 import aiohttp
-import pytest
 
+from tests.support.node_packages import folder_with_packages
 from tests.support.servers import free_port
 from tests.support.waiting import until_sync
 
 SCRIPT = Path(__file__).with_name("oidc_provider.mjs")
 LISTENING = re.compile(r"^listening on (\d+)$", re.MULTILINE)
 CALLBACK = "/login/oidc/callback"
-INSTALL_SECONDS = 300
-# Where npm has installed oidc-provider already, for machines without a registry.
-INSTALLED = "DETENT_TEST_OIDC_PROVIDER"
 CLIENT_SECRET = "a secret of the client"
 
 
 def installed_provider(folder: Path) -> Path:
-    """The folder, with the script and the library that it imports."""
-    node, npm = shutil.which("node"), shutil.which("npm")
-    if node is None or npm is None:
-        _missing("node and npm are not installed")
-    shutil.copy(SCRIPT, folder)
-    if INSTALLED in os.environ:
-        (folder / "node_modules").symlink_to(Path(os.environ[INSTALLED]) / "node_modules")
-        return folder
-    install = [str(npm), "install", "--no-audit", "--no-fund", "--silent", "oidc-provider@8"]
-    try:
-        done = subprocess.run(install, cwd=folder, capture_output=True, timeout=INSTALL_SECONDS, check=False)
-    except subprocess.TimeoutExpired:
-        _missing(f"npm could not install oidc-provider within {INSTALL_SECONDS} s")
-    if done.returncode != 0:
-        _missing(f"npm could not install oidc-provider: {done.stderr.decode()[-200:]}")
-    return folder
-
-
-def _missing(what: str) -> None:
-    if os.environ.get("CI") == "true":
-        pytest.fail(f"{what}, and CI must log in at a real OpenID provider")
-    pytest.skip(f"{what}: no login at an OpenID provider was tested")
+    return folder_with_packages(folder, SCRIPT, "the login at an OpenID provider")
 
 
 class OpenIdProvider:

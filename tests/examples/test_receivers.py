@@ -22,6 +22,7 @@ from detent.domain.webhooks import Signing, read_signing_key
 from detent.runtime.envelope import generate_signing_key
 from detent.targets.http import HttpTargetRunner
 from detent.targets.policies import FixedPolicy
+from tests.support.node_packages import folder_with_packages
 from tests.support.waiting import until_sync
 from tests.targets.target_helpers import http_call, result_of
 
@@ -36,24 +37,7 @@ Receiver = Callable[[str], Any]
 def library(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder with the receiver in JavaScript, and the library that it imports."""
     folder = tmp_path_factory.mktemp("receiver")
-    node, npm = shutil.which("node"), shutil.which("npm")
-    if node is None or npm is None:
-        _missing("node and npm are not installed")
-    shutil.copy(EXAMPLES / "javascript" / "receiver.mjs", folder)
-    install = [str(npm), "install", "--no-audit", "--no-fund", "--silent", "standardwebhooks@1"]
-    try:
-        done = subprocess.run(install, cwd=folder, capture_output=True, timeout=90, check=False)
-    except subprocess.TimeoutExpired:
-        _missing("npm could not install standardwebhooks within 90 s")
-    if done.returncode != 0:
-        _missing(f"npm could not install standardwebhooks: {done.stderr.decode()[-200:]}")
-    return folder
-
-
-def _missing(what: str) -> None:
-    if os.environ.get("CI") == "true":
-        pytest.fail(f"{what}, and CI must run the receiver in JavaScript")
-    pytest.skip(f"{what}: the receiver in JavaScript was not run")
+    return folder_with_packages(folder, EXAMPLES / "javascript" / "receiver.mjs", "the receiver in JavaScript")
 
 
 @pytest.fixture(params=["python", "javascript"])
