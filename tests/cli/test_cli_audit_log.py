@@ -69,7 +69,7 @@ async def test_an_altered_event_is_named_by_its_number(changed: CommandLine, sql
     done = changed("audit-log", "verify")
     assert done.code == 1
     assert done.out == f"Event {number} at position 3 was altered: it no longer fits its hash.\n"
-    assert "not intact: 1 faults in 4 events" in done.err
+    assert "not intact: 1 fault in 4 events" in done.err
 
 
 async def test_an_export_is_verified_later_without_a_server(changed: CommandLine, tmp_path: Path) -> None:

@@ -245,8 +245,16 @@ def _report(check: ChainCheck, waiting: int) -> int:
 
 def _say_result(check: ChainCheck, head: str, waiting: int) -> None:
     if check.faults:
-        output.say(f"The audit log is not intact: {len(check.faults):,} faults in {check.events:,} events.")
+        output.say(f"The audit log is not intact: {_count(len(check.faults), 'fault')} in {_events(check.events)}.")
     else:
-        output.say(f"The audit log is intact: {check.events:,} events, head {head}.")
+        output.say(f"The audit log is intact: {_events(check.events)}, head {head}.")
     if waiting:
-        output.say(f"{waiting:,} events are not chained yet: nodes do that within seconds.")
+        output.say(f"Not chained yet: {_events(waiting)}; nodes do that within seconds.")
+
+
+def _events(count: int) -> str:
+    return _count(count, "event")
+
+
+def _count(count: int, noun: str) -> str:
+    return f"{count:,} {noun}{'' if count == 1 else 's'}"
