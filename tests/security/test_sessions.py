@@ -10,6 +10,7 @@ from typing import Any
 import aiohttp
 import pytest
 
+from detent.contract.role_binding import RoleBindingSpec
 from detent.dashboard.live import Hub
 from detent.dashboard.stream_limits import PER_SESSION
 from detent.store import Store
@@ -88,6 +89,24 @@ async def test_a_logout_ends_the_pages_of_its_session_and_no_others(pages: Pages
         token = (await one.get("/")).csrf
         await one.post("/logout", csrf=token)
         assert "event: ended" in await rest_of(left)
+        await stays.content.readuntil(b"event: beat")
+
+
+async def test_a_role_that_is_taken_away_keeps_no_live_stream(pages: Pages) -> None:
+    keys = [await pages.store.keys.add("bound", tenant=DEFAULT_TENANT) for _ in range(2)]
+    bound = [
+        await pages.store.role_bindings.add(
+            RoleBindingSpec(subject_kind="key", subject=key.id, role="viewer"), tenant=DEFAULT_TENANT, by="test"
+        )
+        for key in keys
+    ]
+    async with AsyncExitStack() as stack:
+        browsers = [await stack.enter_async_context(visitor(pages, key.key)) for key in keys]
+        left, stays = [await opened(stack, browser) for browser in browsers]
+        # As another node would.
+        await pages.store.role_bindings.remove(bound[0].id, tenant=DEFAULT_TENANT)
+        assert "event: ended" in await rest_of(left)
+        assert (await browsers[0].get("/live/jobs")).status == 403
         await stays.content.readuntil(b"event: beat")
 
 

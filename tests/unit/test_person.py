@@ -14,12 +14,28 @@ from detent.domain.person import (
     authorization_url,
     challenge_of,
     check_id_token,
+    joined,
     person_of,
 )
 
 CLIENT = ClientIdentity("https://login.example.com", "detent", "https://d.example/cb", ("openid",), "groups")
 NOW = 1_800_000_000.0
 GOOD = {"iss": CLIENT.issuer, "aud": "detent", "sub": "ada", "iat": NOW, "exp": NOW + 300, "nonce": "n"}
+
+
+def test_a_verified_address_is_the_one_that_was_verified() -> None:
+    token = {"sub": "7", "email": "eve@x.org", "email_verified": True}
+    assert person_of(joined(token, {"sub": "7", "email": "ada@x.org"}), "groups").email is None
+    assert person_of(joined(token, {"sub": "7", "email": "eve@x.org"}), "groups").email == "eve@x.org"
+    assert person_of(joined(token, {"sub": "7", "groups": ["ops"]}), "groups").email == "eve@x.org"
+    verified = {"sub": "7", "email": "ada@x.org", "email_verified": True}
+    assert person_of(joined({"sub": "7"}, verified), "groups").email == "ada@x.org"
+
+
+def test_a_command_never_names_a_person_by_a_name_that_they_choose_themselves() -> None:
+    assert Person("7", "7 admin #").bindable == "7"
+    assert Person("7; reboot").bindable == "'7; reboot'"
+    assert Person("7", "Ada", "ada@x.org").bindable == "ada@x.org"
 
 
 def test_a_good_token_is_accepted() -> None:

@@ -1,8 +1,8 @@
 """Requests that stay open: streams of the dashboard, and claims that wait for runs.
 
 They were authenticated when they began. One statement every two seconds finds out for all of them which keys and
-sessions have ended since, by revocation, logout or time, and those requests are ended. While that statement fails,
-`confirmed` is false, and nothing new may be sent to a stream.
+sessions have ended since, by revocation, logout or time, or have other roles, and those requests are ended. While that
+statement fails, `confirmed` is false, and nothing new may be sent to a stream.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import NamedTuple
 
+from detent.domain.roles import Binding
 from detent.errors import DetentError
 from detent.runtime.service import Loop
 from detent.store.web_sessions import EndedAccess, WebSessionStore
@@ -24,14 +25,16 @@ OnEnd = Callable[[], None]
 
 
 class OpenAccess(NamedTuple):
-    """What authenticated an open request: a session, or a key, or neither, where the cluster has no keys."""
+    """What authenticated an open request: a session, or a key, or neither, where the cluster has no keys. `bindings`:
+    the roles of the session, as which its page is rendered."""
 
     key: str | None
     session: bytes | None = None
+    bindings: tuple[Binding, ...] = ()
 
     def is_over(self, ended: EndedAccess) -> bool:
         if self.session is not None:
-            return self.session in ended.sessions
+            return self.session in ended.sessions or ended.roles[self.session] != self.bindings
         return ended.keyed if self.key is None else self.key in ended.keys
 
 

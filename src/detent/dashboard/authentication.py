@@ -44,8 +44,9 @@ class Visitor:
 
     @property
     def access(self) -> OpenAccess:
-        """The session or key whose end closes this visitor's streams."""
-        return OpenAccess(self.caller.key, None if self.session is None else session_digest(self.session))
+        """The session or key whose end, or change of roles, closes this visitor's streams."""
+        digest = None if self.session is None else session_digest(self.session)
+        return OpenAccess(self.caller.key, digest, self.caller.bindings)
 
     def may(self, scope: Scope) -> bool:
         return self.caller.may(scope)

@@ -18,7 +18,7 @@ from urllib.parse import quote_plus
 import aiohttp
 import msgspec
 
-from detent.domain.person import ClaimFault, ClientIdentity, LoginAttempt, Person, check_id_token, person_of
+from detent.domain.person import ClaimFault, ClientIdentity, LoginAttempt, Person, check_id_token, joined, person_of
 from detent.errors import UsageError
 from detent.settings.settings import Settings
 
@@ -135,7 +135,7 @@ class OidcProvider:
         if about.get("sub") != claims.get("sub"):
             raise ProviderRefused("its userinfo is about another person")
         try:
-            return person_of({**claims, **about}, self.client.groups_claim)
+            return person_of(joined(claims, about), self.client.groups_claim)
         except ClaimFault as fault:
             raise ProviderRefused(str(fault)) from fault
 
@@ -193,10 +193,20 @@ class OidcProvider:
                 aiohttp.ClientSession() as session,
                 session.request(method, url, allow_redirects=False, **options) as response,
             ):
-                raw = await response.content.read(LARGEST_ANSWER)
+                raw = await _all_of(response.content)
         except (aiohttp.ClientError, TimeoutError, OSError, ValueError) as error:
             raise ProviderAway(f"it does not answer ({type(error).__name__})") from error
         return _object(response.status, raw)
+
+
+async def _all_of(content: aiohttp.StreamReader) -> bytes:
+    """One read returns what has arrived, which may be a part of the answer."""
+    raw = bytearray()
+    async for part in content.iter_any():
+        raw += part
+        if len(raw) > LARGEST_ANSWER:
+            raise ProviderAway("its answer is too large")
+    return bytes(raw)
 
 
 def _key(raw: object) -> Any:

@@ -131,7 +131,7 @@ class People:
             where = f" in the tenant {wanted!r}" if wanted else ""
             raise RefusedLogin(
                 f"{person.shown} has no role{where}: ask an administrator to run `detent role bind user "
-                f"{person.shown} viewer`, or to bind one of your groups."
+                f"{person.bindable} viewer`, or to bind one of your groups."
             )
         return chosen[0]
 

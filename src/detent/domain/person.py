@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import base64
 import hashlib
+import shlex
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 from urllib.parse import urlencode
@@ -38,6 +39,11 @@ class Person(NamedTuple):
     @property
     def shown(self) -> str:
         return self.email or self.name or self.subject
+
+    @property
+    def bindable(self) -> str:
+        """What a binding may call the person, for a shell. Never `name`, which people choose themselves."""
+        return shlex.quote(self.names[-1])
 
 
 class LoginAttempt(NamedTuple):
@@ -100,6 +106,14 @@ def check_id_token(claims: Mapping[str, Any], client: ClientIdentity, nonce: str
         raise ClaimFault("the ID token is of another login")
     if not _text(claims.get("sub")):
         raise ClaimFault("the ID token names nobody")
+
+
+def joined(claims: Mapping[str, Any], about: Mapping[str, Any]) -> Mapping[str, Any]:
+    """The claims of an ID token and of the userinfo, which counts first. That an address is verified is not believed of
+    another address."""
+    if "email" in about and about["email"] != claims.get("email"):
+        claims = {name: value for name, value in claims.items() if name != "email_verified"}
+    return {**claims, **about}
 
 
 def person_of(claims: Mapping[str, Any], groups_claim: str) -> Person:

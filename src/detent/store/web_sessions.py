@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import re
 import secrets
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from datetime import datetime, timedelta
 from typing import NamedTuple
 
@@ -33,11 +33,13 @@ class SessionHolder(NamedTuple):
 
 
 class EndedAccess(NamedTuple):
-    """Which keys and sessions of those in question have ended; `keyed`: the cluster requires keys."""
+    """Which keys and sessions of those in question have ended; `keyed`: the cluster requires keys; `roles`: what is
+    bound to each session now."""
 
     keys: frozenset[str]
     sessions: frozenset[bytes]
     keyed: bool
+    roles: Mapping[bytes, tuple[Binding, ...]]
 
 
 class WebSessionStore:
@@ -70,10 +72,12 @@ class WebSessionStore:
 
     async def ended(self, keys: Collection[str], sessions: Collection[bytes]) -> EndedAccess:
         """Which of these have ended, for requests that stay open."""
+        digests = list(sessions)
         (row,) = await self._database.fetch_within(
-            FIND_ENDED_SECONDS, PoolName.REQUEST, sql.session.FIND_ENDED, list(keys), list(sessions)
+            FIND_ENDED_SECONDS, PoolName.REQUEST, sql.session.FIND_ENDED, list(keys), digests
         )
-        return EndedAccess(frozenset(row["keys"]), frozenset(row["sessions"]), row["keyed"])
+        roles = dict(zip(digests, map(read_bindings, row["roles"]), strict=True))
+        return EndedAccess(frozenset(row["keys"]), frozenset(row["sessions"]), row["keyed"], roles)
 
     async def close(self, token: str, key_id: str | None, *, tenant: int, name: str | None = None) -> None:
         async def work(connection: Connection) -> None:
