@@ -23,7 +23,7 @@ WARNED_BEFORE = timedelta(days=14)
 
 Part = Literal["certificate", "key", "authorities"]
 
-# A key ends before the next line of dashes: a search through thousands of beginnings would stop the process for a second.
+# A key ends before the next dashes: a search through thousands of beginnings would stop the process for a second.
 _KEY = re.compile(rb"-----BEGIN ([A-Z ]*PRIVATE KEY)-----(?:[^-]|-(?!----))*+-----END \1-----")
 
 

@@ -173,9 +173,7 @@ class TenantStore:
         job, size, at_once = 0, 0, MEASURED_AT_ONCE
         while True:
             try:
-                (row,) = await self._database.fetch(
-                    PoolName.REQUEST, sql.tenant.MEASURE_STORAGE, tenant, job, at_once
-                )
+                (row,) = await self._database.fetch(PoolName.REQUEST, sql.tenant.MEASURE_STORAGE, tenant, job, at_once)
             except LockTimeout:
                 if at_once == 1:
                     raise
