@@ -1,5 +1,5 @@
--- Delete some of the finished runs, attempts and payloads of these jobs. $1 jobs, $2 how many of each. Found and deleted
--- by key: these tables are large, and only their partitions' keys begin with the job.
+-- Delete some of the finished runs, attempts and payloads of these jobs. $1 jobs, $2 how many of each. Found and
+-- deleted by key: these tables are large, and only their partitions' keys begin with the job.
 WITH runs AS MATERIALIZED (
     SELECT h.* FROM unnest($1::bigint[]) AS v (job) CROSS JOIN LATERAL (
         SELECT job, scheduled_at, serial FROM run_history WHERE job = v.job LIMIT $2::integer) h LIMIT $2::integer),
