@@ -191,6 +191,18 @@ async def test_a_tenant_with_a_rate_of_its_own_is_limited_by_it_and_the_others_b
         await unlimited.take(2)
 
 
+async def test_a_raised_rate_applies_at_once_and_not_after_the_pause_of_the_former_one() -> None:
+    budgets, rules, now = Budgets(), Rules(acme=0.001), 0.0
+    limiter = TenantLimiter(budgets, 10.0, lambda: now, rules=RequestRules(rules, lambda: now))
+    with pytest.raises(Refusal, match="wait 1000 s"):
+        await limiter.take(2)
+    rules.found = {2: TenantRule("acme", False, 100.0)}
+    now += VALID_SECONDS
+    with pytest.raises(Refusal, match="wait 1 s"):
+        await limiter.take(2)
+    assert budgets.asked == [(2, 0.001), (2, 100.0)]
+
+
 async def test_rules_are_read_again_when_they_are_old_and_the_last_ones_apply_without_a_database() -> None:
     reader, now = Rules(), 0.0
     rules = RequestRules(reader, lambda: now)

@@ -123,3 +123,10 @@ def test_other_headers_are_not(name: str) -> None:
 def test_a_header_on_a_command_line_may_be_a_reference() -> None:
     assert str(read_header('{"secret": "payments"}')) == '{"secret": "payments"}'
     assert read_header("{not json") == "{not json"
+
+
+def test_a_certificate_without_an_end_hides_no_line_of_the_private_key_behind_it() -> None:
+    line = "MHcCAQEEIBkQ3mK1oGm2"
+    begin, end = "-----BEGIN CERTIFICATE-----", "-----END CERTIFICATE-----"
+    key = f"-----BEGIN PRIVATE KEY-----\n{line}\n-----END PRIVATE KEY-----"
+    assert Mask([f"{begin}\nMIIB\n{key}\n{begin}\nMIIC\n{end}\n"]).text(f"got {line}") == f"got {MASKED}"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from datetime import timedelta
+from itertools import pairwise
 from typing import Any
 
 import pytest
@@ -14,6 +15,8 @@ from detent.jobs import JobOperations
 from detent.jobs.secrets import SecretCommands
 from detent.runtime.envelope import MasterKeys
 from detent.store import Store, tenant_deletions, tenant_exports
+from detent.store import sql as store_sql
+from detent.store.db import LockTimeout
 from detent.store.tenant_exports import ExportPlace
 from detent.upkeep import tenants as tenant_upkeep
 from detent.upkeep.tenants import TenantUpkeep
@@ -137,6 +140,49 @@ async def test_the_rows_of_other_tenants_stay(store: Store, sql: Any, world: Wor
     await TenantUpkeep(store, NODE, AT_ONCE).tick()
     assert await rows_of(sql, acme, jobs) == before
     assert await store.keys.exists()
+
+
+async def test_an_incident_that_outlived_its_job_is_counted_and_stops_no_deletion(
+    store: Store, sql: Any, world: World
+) -> None:
+    tenant = await number(store)
+    await sql.execute(
+        """
+        WITH one AS (INSERT INTO incidents (tenant, job, kind, within, tick, misses)
+                     VALUES ($1, 987654, 'start', '1 minute', now(), 1) RETURNING incident)
+        INSERT INTO notices (incident, event, due_at) SELECT incident, 'missed', 'infinity' FROM one
+        """,
+        tenant,
+    )
+    counted = await store.tenant_deletions.contents(tenant=tenant)
+    assert (counted["incidents"], counted["notices"]) == (2, 2)
+    await begin(store)
+    await TenantUpkeep(store, NODE, AT_ONCE).tick()
+    with pytest.raises(NotFound):
+        await store.tenants.get(RIVAL)
+    assert await sql.fetchval("SELECT count(*) FROM notices") == 0
+
+
+async def test_the_payloads_of_a_job_are_deleted_some_at_a_time(
+    store: Store, sql: Any, world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tenant = await number(store)
+    await sql.execute(
+        "INSERT INTO run_payloads (job, scheduled_at, payload) SELECT min(job), now() + n * interval '1 day', '1'"
+        " FROM jobs, generate_series(1, 5) n WHERE tenant = $1 GROUP BY n",
+        tenant,
+    )
+    jobs = await jobs_of(sql, tenant)
+    count = "SELECT count(*) FROM run_payloads WHERE job = ANY ($1::bigint[])"
+    monkeypatch.setattr(tenant_deletions, "ROWS_AT_ONCE", 2)
+    await begin(store)
+    steps = store.tenant_deletions
+    while await steps.end_jobs(tenant) or await steps.end_runs(tenant):
+        pass
+    left = [await sql.fetchval(count, jobs)]
+    while await steps.delete_jobs(tenant):
+        left.append(await sql.fetchval(count, jobs))
+    assert max(before - after for before, after in pairwise(left)) == 2 and left[-1] == 0
 
 
 async def test_a_dry_run_counts_what_the_deletion_deletes(store: Store, sql: Any, world: World) -> None:
@@ -291,3 +337,21 @@ async def test_beyond_its_storage_a_tenant_registers_nothing_more_and_is_told_wh
     await store.tenants.change(RIVAL, {"max_storage_bytes": None})
     await registration.add([spec("one more")], tenant=tenant)
     assert (await store.tenants.get(RIVAL)).storage_bytes is None
+
+
+async def test_jobs_with_too_much_history_for_one_statement_are_measured_one_at_a_time(
+    store: Store, world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tenant = await number(store)
+    await store.tenants.change(RIVAL, {"max_storage_bytes": 1_000})
+    fetch = store.tenants._database.fetch
+
+    async def fetch_little(pool: Any, statement: Any, *arguments: Any) -> Any:
+        if statement is store_sql.tenant.MEASURE_STORAGE and arguments[-1] > 1:
+            raise LockTimeout("The statement took too long.")
+        return await fetch(pool, statement, *arguments)
+
+    whole = [size async for size in store.tenants.measure_storage(tenant)][-1]
+    monkeypatch.setattr(store.tenants._database, "fetch", fetch_little)
+    assert [size async for size in store.tenants.measure_storage(tenant)][-1] == whole
+    assert (await store.tenants.get(RIVAL)).storage_bytes == whole

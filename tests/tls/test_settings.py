@@ -12,6 +12,7 @@ import pytest
 
 from detent.errors import UsageError
 from detent.node.tls import server_tls
+from detent.runtime.certificates import read_pair
 from detent.settings.settings import Context, Settings
 from detent.telemetry.exposition import Exposition
 from detent.telemetry.metrics import Metrics
@@ -136,3 +137,10 @@ def test_an_authority_signs_what_it_issues() -> None:
     issued.verify_directly_issued_by(x509.load_pem_x509_certificate(authority.certificate.encode()))
     with pytest.raises(ValueError):
         issued.verify_directly_issued_by(x509.load_pem_x509_certificate(other.certificate.encode()))
+
+
+def test_a_key_is_found_behind_the_beginning_of_one_that_has_no_end() -> None:
+    issued = Authority().issue()
+    text = issued.text.encode()
+    begun = b"-----BEGIN PRIVATE KEY-----\nMIG\n" * 3
+    assert read_pair(text, begun + text).key in text

@@ -81,6 +81,7 @@ class TokenLease:
         self.tokens = 0
         self.until = 0.0
         self.ask_at = 0.0
+        self.rate = 0.0
         self.asking = asyncio.Lock()
 
     def use(self, now: float) -> bool:
@@ -135,7 +136,7 @@ class TenantLimiter:
         batch = max(1, int(rate * LEASE_SHARE))
         if now < self._alone_until:
             return False
-        if now >= lease.ask_at:
+        if now >= lease.ask_at or rate != lease.rate:  # the pause was for the former rate
             try:
                 taken = await self._budgets.take(tenant, batch, rate, bucket_size(rate))
             except DetentError as error:
@@ -143,7 +144,7 @@ class TenantLimiter:
                 log.warning("request limits count for each node while the database does not answer", error=str(error))
                 return False
             lease.tokens, lease.until = taken.granted, now + LEASE_SECONDS
-            lease.ask_at = 0.0
+            lease.ask_at, lease.rate = 0.0, rate
             if taken.granted < batch:
                 lease.ask_at = now + max(LEASE_SHARE, (1 - taken.left) / rate)
         if not lease.use(self._now()):

@@ -23,7 +23,8 @@ from detent.domain.webhooks import PREFIX
 SHORTEST_LINE = 16
 LONGEST_KEPT = 1_000
 _SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9-]* +(\S+)")
-_CERTIFICATE = re.compile(r"-----BEGIN CERTIFICATE-----.*?-----END CERTIFICATE-----", re.DOTALL)
+# Nothing but base64 between the two, so one without an end hides no lines behind it, and many of them take no longer.
+_CERTIFICATE = re.compile(r"-----BEGIN CERTIFICATE-----[A-Za-z0-9+/=\s]*+-----END CERTIFICATE-----")
 _URL_SAFE = str.maketrans("+/", "-_")
 
 

@@ -23,7 +23,8 @@ WARNED_BEFORE = timedelta(days=14)
 
 Part = Literal["certificate", "key", "authorities"]
 
-_KEY = re.compile(rb"-----BEGIN ([A-Z ]*PRIVATE KEY)-----.*?-----END \1-----", re.DOTALL)
+# A key ends before the next dashes: a search through thousands of beginnings would stop the process for a second.
+_KEY = re.compile(rb"-----BEGIN ([A-Z ]*PRIVATE KEY)-----(?:[^-]|-(?!----))*+-----END \1-----")
 
 
 class CertificateFault(Exception):  # noqa: N818 - it says what was found

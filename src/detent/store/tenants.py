@@ -32,7 +32,7 @@ from detent.errors import (
 from detent.store import sql
 from detent.store.audit_log import record
 from detent.store.connection import Connection
-from detent.store.db import Database, PoolName, Row
+from detent.store.db import Database, LockTimeout, PoolName, Row
 from detent.store.queues import WHOLE_TENANT, RunLimits, set_limits
 from detent.store.secrets import keep
 from detent.telemetry.log import logger
@@ -170,10 +170,15 @@ class TenantStore:
 
     async def measure_storage(self, tenant: int) -> AsyncIterator[int]:
         """Measure what a tenant stores, some jobs at a time, and record it at the end; yields the bytes so far."""
-        job, size = 0, 0
+        job, size, at_once = 0, 0, MEASURED_AT_ONCE
         while True:
-            arguments = (tenant, job, MEASURED_AT_ONCE)
-            (row,) = await self._database.fetch(PoolName.REQUEST, sql.tenant.MEASURE_STORAGE, *arguments)
+            try:
+                (row,) = await self._database.fetch(PoolName.REQUEST, sql.tenant.MEASURE_STORAGE, tenant, job, at_once)
+            except LockTimeout:
+                if at_once == 1:
+                    raise
+                at_once = 1  # so many together have too much history for one statement
+                continue
             if row["last"] is None:
                 break
             job, size = row["last"], size + row["bytes"]

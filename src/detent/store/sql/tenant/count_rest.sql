@@ -1,6 +1,10 @@
 -- How many rows of each table belong to a tenant and to none of its jobs. $1 tenant
 SELECT 'run_minutes' AS name, count(*) AS rows FROM run_minutes WHERE tenant = $1::integer
 UNION ALL SELECT 'requests', count(*) FROM requests WHERE tenant = $1::integer
+UNION ALL SELECT 'incidents', count(*) FROM incidents i
+           WHERE tenant = $1::integer AND NOT EXISTS (SELECT FROM jobs j WHERE j.job = i.job)
+UNION ALL SELECT 'notices', count(*) FROM incidents i JOIN notices USING (incident)
+           WHERE tenant = $1::integer AND NOT EXISTS (SELECT FROM jobs j WHERE j.job = i.job)
 UNION ALL SELECT 'job_counts', count(*) FROM job_counts WHERE tenant = $1::integer
 UNION ALL SELECT 'job_reservations', count(*) FROM job_reservations WHERE tenant = $1::integer
 UNION ALL SELECT 'limits', count(*) FROM limits WHERE tenant = $1::integer

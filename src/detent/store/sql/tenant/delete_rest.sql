@@ -1,4 +1,5 @@
--- Delete some of what a tenant owns besides its jobs and keys. $1 tenant, $2 how many of the tables that can be large
+-- Delete some of what a tenant owns besides its jobs and keys. $1 tenant, $2 how many of the tables that can be large.
+-- An incident can outlive its job.
 WITH
 gone_run_minutes AS (
     DELETE FROM run_minutes WHERE ctid = ANY (ARRAY(
@@ -8,6 +9,11 @@ gone_requests AS (
     DELETE FROM requests WHERE ctid = ANY (ARRAY(
         SELECT ctid FROM requests WHERE tenant = $1::integer LIMIT $2::integer))
     RETURNING tenant),
+incident AS MATERIALIZED (SELECT incident FROM incidents WHERE tenant = $1::integer LIMIT $2::integer),
+gone_notices AS (
+    DELETE FROM notices x USING incident WHERE x.incident = incident.incident RETURNING x.incident),
+gone_incidents AS (
+    DELETE FROM incidents x USING incident WHERE x.incident = incident.incident RETURNING x.incident),
 gone_job_counts AS (DELETE FROM job_counts WHERE tenant = $1::integer RETURNING tenant),
 gone_job_reservations AS (DELETE FROM job_reservations WHERE tenant = $1::integer RETURNING tenant),
 gone_limits AS (DELETE FROM limits WHERE tenant = $1::integer RETURNING tenant),
@@ -19,6 +25,8 @@ gone_role_bindings AS (DELETE FROM role_bindings WHERE tenant = $1::integer RETU
 gone_tenant_targets AS (DELETE FROM tenant_targets WHERE tenant = $1::integer RETURNING tenant)
 SELECT 'run_minutes' AS name, count(*) AS rows FROM gone_run_minutes
 UNION ALL SELECT 'requests', count(*) FROM gone_requests
+UNION ALL SELECT 'notices', count(*) FROM gone_notices
+UNION ALL SELECT 'incidents', count(*) FROM gone_incidents
 UNION ALL SELECT 'job_counts', count(*) FROM gone_job_counts
 UNION ALL SELECT 'job_reservations', count(*) FROM gone_job_reservations
 UNION ALL SELECT 'limits', count(*) FROM gone_limits
