@@ -40,7 +40,7 @@ def test_a_role_for_run_time_is_granted_what_it_needs(detent: CommandLine, datab
     printed = detent("db", "sql", "--runtime-role", RUNTIME_ROLE, "--tenant-role", TENANT_ROLE)
     assert printed.code == 0
     assert f'CREATE POLICY one_tenant ON "detent".jobs AS RESTRICTIVE TO "{TENANT_ROLE}"' in printed.out
-    assert f'GRANT SELECT, INSERT, UPDATE ON "detent".api_keys TO "{RUNTIME_ROLE}";' in printed.out
+    assert f'GRANT SELECT, INSERT, UPDATE, DELETE ON "detent".api_keys TO "{RUNTIME_ROLE}";' in printed.out
 
 
 def test_a_database_that_is_not_there_is_exit_code_7(detent: CommandLine) -> None:

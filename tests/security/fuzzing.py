@@ -115,6 +115,7 @@ PAGE_QUERY = (
 OTHER_ROUTES = (
     *(("GET", path) for path in ("/heartbeat", "/login", "/metrics", "/openapi.json", "/problems", "/problems/{slug}")),
     *(("GET", "/static/{name}"), ("POST", "/login"), ("POST", "/logout")),
+    *(("GET", path) for path in ("/login/oidc", "/login/oidc/callback")),
 )
 
 

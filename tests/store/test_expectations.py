@@ -418,8 +418,8 @@ async def test_open_incidents_are_found_among_very_many_that_are_over(verbs: Sto
     await evaluate(verbs, look)
     await look.execute("ANALYZE incidents")
     await look.execute("SET plan_cache_mode = force_generic_plan")
-    for name, arguments in (("incident/list_open", "1, NULL, 20"), ("incident/count_open", "1, 1000")):
-        types = "integer, bigint, bigint" if name == "incident/list_open" else "integer, integer"
+    for name, arguments in (("incident/list_open", "1, NULL, 20, NULL"), ("incident/count_open", "1, 1000")):
+        types = "integer, bigint, bigint, jsonb" if name == "incident/list_open" else "integer, integer"
         await look.execute(f"PREPARE looking ({types}) AS {STATEMENTS[name].text}")
         plan = "\n".join(row[0] for row in await look.fetch(f"EXPLAIN EXECUTE looking ({arguments})"))
         await look.execute("DEALLOCATE looking")

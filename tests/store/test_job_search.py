@@ -137,7 +137,7 @@ async def test_names_and_tags_are_found_by_their_indexes(verbs: Store, look: Any
         ("job/list_by_name", JobSearch(prefix="n0012"), "jobs_name"),
         ("job/list", JobSearch(tags=("t77",)), "jobs_tags"),
     ):
-        arguments = (1, list(search.wanted), 0, job_search.LAST, 51, *search.filters())
+        arguments = (1, list(search.wanted), 0, job_search.LAST, 51, *search.filters(), None)
         await look.execute("SET plan_cache_mode = force_custom_plan")
         plan = "\n".join(row[0] for row in await look.fetch("EXPLAIN " + STATEMENTS[name].text, *arguments))
         assert index in plan, plan

@@ -268,11 +268,11 @@ async def test_dead_letters_are_found_by_their_index(verbs: Store, look: Any) ->
 
     await look.execute("SET enable_seqscan = off")
     for name, arguments in (
-        ("dead_letter/list", (1, AT + HOUR, 1, 0, 50, None, None)),
-        ("dead_letter/group", (1, None, 1000, 100)),
-        ("dead_letter/list_oldest", (1, None, None, None, 50, 1000)),
-        ("dead_letter/count", (1, None, None, None)),
-        ("dead_letter/discard", (1, None, None, None, None, None, None, 50)),
+        ("dead_letter/list", (1, AT + HOUR, 1, 0, 50, None, None, None)),
+        ("dead_letter/group", (1, None, 1000, 100, None)),
+        ("dead_letter/list_oldest", (1, None, None, None, 50, 1000, None)),
+        ("dead_letter/count", (1, None, None, None, None)),
+        ("dead_letter/discard", (1, None, None, None, None, None, None, 50, None)),
     ):
         plan = "\n".join(row[0] for row in await look.fetch("EXPLAIN " + STATEMENTS[name].text, *arguments))
         assert "scheduled_at_job_serial_idx" in plan
