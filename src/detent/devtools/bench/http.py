@@ -143,19 +143,28 @@ async def _bare(url: str, connections: int, trust: ssl.SSLContext | None) -> Asy
 
 
 @asynccontextmanager
-async def _dispatching(url: str, connections: int, trust: ssl.SSLContext | None) -> AsyncIterator[Send]:
+async def _running(connections: int, trust: ssl.SSLContext | None) -> AsyncIterator[HttpTargetRunner]:
     runner = HttpTargetRunner(FixedPolicy(PRIVATE_TOO), connections=connections, trust=trust)
-    call = _call(url)
-
-    async def send() -> None:
-        outcome = await runner(call)
-        if not isinstance(outcome, Succeeded):
-            raise Unavailable(f"A call of the measurement did not succeed: {outcome}.")
-
     try:
-        yield send
+        yield runner
     finally:
         await runner.close()
+
+
+def _check(outcome: object) -> None:
+    if not isinstance(outcome, Succeeded):
+        raise Unavailable(f"A call of the measurement did not succeed: {outcome}.")
+
+
+@asynccontextmanager
+async def _dispatching(url: str, connections: int, trust: ssl.SSLContext | None) -> AsyncIterator[Send]:
+    call = _call(url)
+    async with _running(connections, trust) as runner:
+
+        async def send() -> None:
+            _check(await runner(call))
+
+        yield send
 
 
 class _FixedSecrets:
@@ -174,24 +183,19 @@ class _FixedSecrets:
 
 @asynccontextmanager
 async def _dispatching_signed(url: str, connections: int, trust: ssl.SSLContext | None) -> AsyncIterator[Send]:
-    runner = HttpTargetRunner(FixedPolicy(PRIVATE_TOO), connections=connections, trust=trust)
     target = HttpTarget(url=url, method="POST", headers={"Authorization": SecretRef("header")})
     spec = JobSpec(schedule="@daily", target=target, payload=PAYLOAD, signing=SecretRef("signing"))
     definition = Definition(UUID(int=1), "nightly-report", spec, refers=True)
     call = msgspec.structs.replace(_call(url), target=target)
     keys = MasterKeys([bytes(32)])
     secrets = SecretValues(_FixedSecrets(keys), keys)
+    async with _running(connections, trust) as runner:
 
-    async def send() -> None:
-        filled = await secrets.fill(call, definition, datetime.now(UTC))
-        outcome = await execute(filled, {"http": runner})
-        if not isinstance(outcome, Succeeded):
-            raise Unavailable(f"A call of the measurement did not succeed: {outcome}.")
+        async def send() -> None:
+            filled = await secrets.fill(call, definition, datetime.now(UTC))
+            _check(await execute(filled, {"http": runner}))
 
-    try:
         yield send
-    finally:
-        await runner.close()
 
 
 def _call(url: str) -> Call:
