@@ -1,0 +1,21 @@
+"""On-demand runs that wait: enqueue, claim, retry, end."""
+
+from __future__ import annotations
+
+from detent.store.statement import Statement
+
+CANCEL = Statement(__name__, "cancel")
+CANCEL_OF_JOBS = Statement(__name__, "cancel_of_jobs")
+CLAIM = Statement(__name__, "claim")
+CLAIM_KEYED = Statement(__name__, "claim_keyed")
+ENQUEUE = Statement(__name__, "enqueue")
+LIST_DELETED_JOBS = Statement(__name__, "list_deleted_jobs")
+LIST_HEADS = Statement(__name__, "list_heads")
+LIST_PARKED_KEYS = Statement(__name__, "list_parked_keys")
+PURGE_KEY_PLACES = Statement(__name__, "purge_key_places")
+PURGE_UNIQUE_KEYS = Statement(__name__, "purge_unique_keys")
+REDRIVE = Statement(__name__, "redrive")
+RELEASE_LANED = Statement(__name__, "release_laned")
+RERUN = Statement(__name__, "rerun")
+SETTLE_RETRY = Statement(__name__, "settle_retry")
+UNPARK = Statement(__name__, "unpark")
