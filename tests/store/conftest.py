@@ -15,7 +15,8 @@ if TYPE_CHECKING:
     from tests.support.postgres import Postgres
 
 EMPTY = """
-DELETE FROM live_runs; DELETE FROM run_history; DELETE FROM attempts; DELETE FROM cursors; DELETE FROM nodes;
+DELETE FROM live_runs; DELETE FROM backlog; DELETE FROM unique_keys; DELETE FROM key_places; DELETE FROM key_rates;
+DELETE FROM run_history; DELETE FROM attempts; DELETE FROM cursors; DELETE FROM nodes;
 DELETE FROM job_revisions; DELETE FROM segments; DELETE FROM skips; DELETE FROM run_payloads;
 DELETE FROM catchups; DELETE FROM requests; DELETE FROM jobs; DELETE FROM queues WHERE queue > 1;
 UPDATE partitions SET holder = NULL, term = 0, taken_at = NULL, nomination = 0 WHERE term <> 0 OR holder IS NOT NULL;

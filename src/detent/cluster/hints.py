@@ -39,6 +39,7 @@ class Hints:
         if await self._hearing.ensure():
             self._wakeups.jobs_changed(None)
             self._wakeups.runs_ready()
+            self._wakeups.runs_enqueued(None)
             self._wakeups.runs_cancelled()
             self._wakeups.share_changed()
             self._wakeups.hold_changed()
@@ -92,7 +93,11 @@ class Hints:
             case "queues":
                 self._wakeups.queues_changed()
             case _:
-                self._wakeups.runs_ready()
+                kind, _, job = payload.partition(":")
+                if kind == "task" and job.isdecimal():
+                    self._wakeups.runs_enqueued(int(job))
+                else:
+                    self._wakeups.runs_ready()
 
     async def close(self) -> None:
         self._closed = True

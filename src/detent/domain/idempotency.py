@@ -20,7 +20,7 @@ def idempotency_key(job_id: UUID, name: str, spec: JobSpec, key: RunKey) -> str:
 def templated_key(job_id: UUID, name: str, template: str | None, timezone: str, key: RunKey) -> str:
     """As idempotency_key, for callers that do not have the whole definition."""
     if key.manual:
-        # Never the key of a tick, whatever the template says: the run was triggered in addition to the tick.
+        # Never the key of a tick, whatever the template says: the run was enqueued in addition to the ticks.
         base = f"{job_id}:{run_id(key.first)}"
     elif template is not None:
         base = render_key(template, job_id=job_id, job=name, scheduled_at=key.scheduled_at, timezone=timezone)

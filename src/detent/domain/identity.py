@@ -17,6 +17,9 @@ PARTITIONS = 256
 MAX_JOB = (1 << 46) - 1
 MAX_SERIAL = (1 << 28) - 1
 MANUAL = 1 << 27
+ON_DEMAND = MANUAL + (1 << 26)
+FIRST_TASK_LANE = 1 << 15
+"""A claimed run of a task has its serial as its lane, which is above this; ticks and triggers have lanes below."""
 # A token is the incarnation shifted by this many bits, and a counter. Migration 0001 says 32 in a comment, which its
 # checksum keeps from being corrected.
 COUNTER_BITS = 22
@@ -31,8 +34,9 @@ _VARIANT = 2 << 62
 class RunKey(NamedTuple):
     """The primary key of a run: its job, its tick, and a serial.
 
-    Serial 0 is the tick itself and n its n-th re-run. The serials of a triggered run, which is not a tick, count from
-    MANUAL on in the same way. So an id shows which of the two it is."""
+    Serial 0 is the tick itself and n its n-th re-run. The serials from MANUAL on are of runs that are not ticks, and
+    those from ON_DEMAND on of on-demand runs: each has a serial of its own, and its time is when it is due. Versions
+    before on-demand runs counted the re-runs of a triggered run from MANUAL on. So an id shows which of them it is."""
 
     job: int
     scheduled_at: datetime
@@ -43,9 +47,13 @@ class RunKey(NamedTuple):
         return self.serial >= MANUAL
 
     @property
+    def on_demand(self) -> bool:
+        return self.serial >= ON_DEMAND
+
+    @property
     def repeat(self) -> int:
-        """Which re-run this is; 0 for the first run."""
-        return self.serial % MANUAL
+        """Which re-run this is; 0 for the first run. A re-run of an on-demand run is a new on-demand run."""
+        return 0 if self.on_demand else self.serial % MANUAL
 
     @property
     def first(self) -> RunKey:

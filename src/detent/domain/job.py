@@ -126,6 +126,10 @@ def kind_of(target: Target) -> TargetKind:
     return _KINDS[type(target)]
 
 
+TASK_NEEDS = "task:"
+"""Begins the needs of a queue in which on-demand runs wait: workers of versions before them do not claim these."""
+
+
 def needs_of(target: Target) -> str:
     """What a worker must have to run this target; the second half of a queue row."""
     match target:

@@ -33,6 +33,9 @@ class Claim(NamedTuple):
     once: bool = False
     cancel: bool = False
     queue: int = 0
+    payload: str | None = None
+    """The payload of an on-demand run as JSON, '' if it has none of its own; None: not read with the claim."""
+    concurrency_key: str | None = None
 
     @property
     def key(self) -> RunKey:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable
 from datetime import datetime
 from functools import partial
-from typing import NamedTuple, TypeVar
+from typing import Literal, NamedTuple, TypeVar
 from uuid import UUID
 
 from msgspec import UNSET
@@ -35,12 +35,14 @@ from detent.store.connection import Connection
 from detent.store.db import PoolName, Row
 from detent.store.job_writes import Moved, announce, cancel_waiting, move, set_pause
 from detent.store.jobs import DEFAULT_TENANT
-from detent.store.live_runs import cancel_open, trigger
+from detent.store.live_runs import cancel_open
 from detent.store.secrets import MissingSecrets, keep
 from detent.store.skips import add_skip, remove_skip, skips_of
+from detent.store.tasks import trigger
 from detent.store.tenants import payload_limit
 
 Result = TypeVar("Result")
+IfBusy = Literal["wait", "refuse"]
 ChangeVerb = Callable[[Connection, Row], Awaitable[Result]]
 
 
@@ -137,10 +139,17 @@ class JobLifecycle:
         await self._change(job_id, tenant, change)
 
     async def trigger(
-        self, job_id: UUID, payload: object = UNSET, *, tenant: int = DEFAULT_TENANT, may_refer: bool = True
+        self,
+        job_id: UUID,
+        payload: object = UNSET,
+        *,
+        tenant: int = DEFAULT_TENANT,
+        may_refer: bool = True,
+        if_busy: IfBusy = "wait",
     ) -> RunKey:
-        """Run the job now, outside its schedule, with another payload if one is given. If no lane is free, the run
-        with the returned key is `skipped: overlap`. `may_refer`: whether the payload may refer to secrets."""
+        """Run the job now, outside its schedule, with another payload if one is given. If the job has its maximum of
+        unfinished runs, the run waits for one of them to end, or Conflict is raised. `may_refer`: whether the payload
+        may refer to secrets."""
         text: str | None = None
         secrets: tuple[str, ...] = ()
         if payload is not UNSET:
@@ -151,9 +160,15 @@ class JobLifecycle:
 
         async def start(connection: Connection) -> RunKey:
             await keep(connection, tenant, secrets)
-            key = await trigger(connection, row["job"], text)
-            if key is None:
+            started = await trigger(connection, row["job"], text)
+            if started is None:
                 raise JobNotFound(job_id)
+            key, waits = started
+            if waits and if_busy == "refuse":
+                raise Conflict(
+                    f"Not started: the job {row['name']!r} already has its maximum of unfinished runs. Wait until one "
+                    'has ended, cancel one, or let the run wait with if_busy "wait".'
+                )
             await record(connection, job_events.triggered(row, key, text is not None))
             return key
 

@@ -15,6 +15,7 @@ from detent.store.db import PoolName
 from detent.store.jobs import DEFAULT_TENANT, number_of
 from detent.store.reruns import rerun
 from detent.store.runs import cancel, status_on
+from detent.store.tasks import rerun_on_demand
 
 
 class RunCommands:
@@ -59,6 +60,8 @@ async def _retry(connection: Connection, key: RunKey, tenant: int) -> RunKey:
         raise RunNotFound(run_id(key))
     if status not in FINAL:
         raise Conflict(f"The run {run_id(key)} is still {status}: wait until it has ended, or cancel it first.")
+    if key.on_demand:
+        return await _enqueue_again(connection, key, tenant)
     created = await rerun(connection, key)
     if created["status"] == "deleted":
         raise Conflict(f"The job {created['name']!r} is deleted: its runs cannot be run again.")
@@ -68,5 +71,13 @@ async def _retry(connection: Connection, key: RunKey, tenant: int) -> RunKey:
             "ended, or cancel one."
         )
     again = key._replace(serial=created["serial"])
+    await record(connection, of_runs("run.retry", tenant, [key], {"again": str(run_id(again))}))
+    return again
+
+
+async def _enqueue_again(connection: Connection, key: RunKey, tenant: int) -> RunKey:
+    again = await rerun_on_demand(connection, key)
+    if again is None:
+        raise Conflict(f"The job of the run {run_id(key)} is deleted: its runs cannot be run again.")
     await record(connection, of_runs("run.retry", tenant, [key], {"again": str(run_id(again))}))
     return again

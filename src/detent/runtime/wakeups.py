@@ -37,6 +37,7 @@ class Wakeups:
         self.jobs_changed: Wakeup[[set[int] | None]] = Wakeup()  # these jobs; None: some job
         self.queues_changed: Wakeup[[]] = Wakeup()
         self.runs_ready: Wakeup[[]] = Wakeup()
+        self.runs_enqueued: Wakeup[[int | None]] = Wakeup()  # of this job; None: hints may have been lost
         self.runs_cancelled: Wakeup[[]] = Wakeup()
         self.share_changed: Wakeup[[]] = Wakeup()  # a node joined, left or released partitions
         self.hold_changed: Wakeup[[]] = Wakeup()  # all ticks are held, or no longer

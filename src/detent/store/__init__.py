@@ -36,6 +36,7 @@ from detent.store.set_aside import SetAsideStore
 from detent.store.signals import SignalStore
 from detent.store.skips import SkipStore
 from detent.store.tallies import TallyStore
+from detent.store.tasks import TaskStore
 from detent.store.tenant_deletions import TenantDeletionStore
 from detent.store.tenant_exports import TenantExportStore
 from detent.store.tenant_lifecycle import TenantLifecycleStore
@@ -77,6 +78,7 @@ class Store:
         self.signals = SignalStore(database)
         self.skips = SkipStore(database)
         self.tallies = TallyStore(database)
+        self.tasks = TaskStore(database)
         self.tenant_deletions = TenantDeletionStore(database)
         self.tenant_exports = TenantExportStore(database)
         self.tenant_lifecycle = TenantLifecycleStore(database)

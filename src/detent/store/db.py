@@ -132,7 +132,8 @@ def translate(error: BaseException) -> DetentError | None:
     """The meaning of a driver error, or None for any other error."""
     if isinstance(error, asyncpg.LockNotAvailableError | asyncpg.DeadlockDetectedError | asyncpg.QueryCanceledError):
         return LockTimeout(str(error))
-    if isinstance(error, asyncpg.IntegrityConstraintViolationError | asyncpg.DataError):
+    refused = asyncpg.IntegrityConstraintViolationError | asyncpg.DataError | asyncpg.UndefinedObjectError
+    if isinstance(error, refused):
         if (at := _time_without_partition(error)) is not None:
             return MissingHistoryPartition(str(error), at)
         constraint = getattr(error, "constraint_name", None)

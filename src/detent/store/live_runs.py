@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from datetime import datetime, timedelta
 from functools import partial
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal, NamedTuple, TypeVar
 
 import msgspec
 
-from detent.domain.identity import MANUAL, RunKey
+from detent.domain.identity import FIRST_TASK_LANE, RunKey
 from detent.domain.job import Definition, JobSpec
 from detent.domain.references import refers
 from detent.domain.run import Claim
@@ -38,6 +38,7 @@ SPEC_BYTES = 500
 CHARACTER_BYTES = 4
 
 StartVerdict = Literal["go", "cancel", "begun"]
+Item = TypeVar("Item")
 
 
 class Settlement(NamedTuple):
@@ -89,8 +90,13 @@ class LiveRunStore:
         missing no longer belong to this node. `alone`: for each, whether it is the only run on this node until
         `accompany`."""
         flags = [False] * len(claims) if alone is None else list(alone)
-        rows = await self._database.fetch(PoolName.WORK, sql.run.START, node, *_columns(claims), flags)
-        return {(row["job"], row["lane"]): row["verdict"] for row in rows}
+        verdicts: dict[tuple[int, int], StartVerdict] = {}
+        for of_tasks, some in by_kind(list(zip(claims, flags, strict=True)), lambda pair: pair[0]):
+            statement = sql.run.START_TASKS if of_tasks else sql.run.START
+            claimed, alone_flags = zip(*some, strict=True)
+            rows = await self._database.fetch(PoolName.WORK, statement, node, *_columns(claimed), alone_flags)
+            verdicts |= {(row["job"], row["lane"]): row["verdict"] for row in rows}
+        return verdicts
 
     async def accompany(self, node: int, claim: Claim) -> None:
         """Record that a run which was started alone is no longer alone: others are about to start on this node."""
@@ -102,19 +108,24 @@ class LiveRunStore:
 
     async def settle(self, node: int, batch: Sequence[Settlement]) -> list[Settlement]:
         """End a batch of runs; returns those that no longer belong to this node."""
-        statement, columns = settle_statement(batch)
-        unsettled = _addresses(await self._database.fetch_guarded(PoolName.WORK, statement, "", "W5", node, *columns))
+        unsettled: set[tuple[int, int]] = set()
+        for _, some in by_kind(batch, _claim_of):
+            statement, columns = settle_statement(some)
+            rows = await self._database.fetch_guarded(PoolName.WORK, statement, "", "W5", node, *columns)
+            unsettled |= _addresses(rows)
         return [item for item in batch if (item.claim.job, item.claim.lane) in unsettled] if unsettled else []
 
     async def retry(self, node: int, batch: Sequence[Retry]) -> list[Retry]:
         """Record failed attempts and schedule the next; returns those that no longer belong to this node."""
-        jobs, lanes, ats, serials, tokens = _columns([item.claim for item in batch])
-        _, started, finished, outcomes, errors, delays, _ = zip(*batch, strict=True)
-        rows = await self._database.fetch_guarded(
-            PoolName.WORK, sql.run.SETTLE_RETRY, "", "W5",
-            node, jobs, lanes, ats, serials, tokens, started, finished, outcomes, errors, delays,
-        )  # fmt: skip
-        unsettled = _addresses(rows)
+        unsettled: set[tuple[int, int]] = set()
+        for of_tasks, some in by_kind(batch, _claim_of):
+            jobs, lanes, ats, serials, tokens = _columns([item.claim for item in some])
+            _, started, finished, outcomes, errors, delays, _ = zip(*some, strict=True)
+            rows = await self._database.fetch_guarded(
+                PoolName.WORK, sql.task.SETTLE_RETRY if of_tasks else sql.run.SETTLE_RETRY, "", "W5",
+                node, jobs, lanes, ats, serials, tokens, started, finished, outcomes, errors, delays,
+            )  # fmt: skip
+            unsettled |= _addresses(rows)
         return [item for item in batch if (item.claim.job, item.claim.lane) in unsettled]
 
     async def committed(self, claims: Sequence[Claim]) -> list[bool]:
@@ -176,15 +187,17 @@ class LiveRunStore:
         return any(await halve_until_alone(jobs, send, _not_promoted, (Rejected,)))
 
     async def own_payload(self, key: RunKey, *, pool: PoolName = PoolName.WORK) -> str | None:
-        """The payload that a run was triggered with, as JSON; None: it uses the payload of its job."""
-        rows = await self._database.fetch(pool, sql.run.READ_PAYLOAD, key.job, key.scheduled_at)
+        """The payload that a run was given when it was enqueued, as JSON; None: it uses the payload of its job."""
+        rows = await self._database.fetch(pool, sql.run.READ_PAYLOAD, *key)
         return rows[0]["payload"] if rows else None
 
     async def cancel(self, keys: Sequence[RunKey]) -> dict[RunKey, int | None]:
         """Ask runs to stop. Returns the owner of each run that was live; None: no node owned it, and it ended at
         once."""
-        jobs, ats, serials = zip(*keys, strict=True)
-        return _owners(await self._database.fetch(PoolName.WORK, sql.run.CANCEL, jobs, ats, serials))
+        on_demand = [key for key in keys if key.on_demand]
+        columns = tuple(zip(*on_demand, strict=True))
+        owners = _owners(await self._database.fetch(PoolName.WORK, sql.task.CANCEL, *columns)) if on_demand else {}
+        return owners | _owners(await self._database.fetch(PoolName.WORK, sql.run.CANCEL, *zip(*keys, strict=True)))
 
     async def of_jobs(self, jobs: Sequence[int]) -> list[RunKey]:
         """The unfinished runs of these jobs."""
@@ -216,26 +229,15 @@ async def _not_promoted(job: int, error: Rejected) -> bool:
     return False
 
 
-async def trigger(connection: Connection, job: int, payload: str | None) -> RunKey | None:
-    """Create a run of a job now; `payload` is JSON, None: that of the job. Returns None if the job no longer exists."""
-    await connection.fetch(sql.run.LOCK_JOB.text, job)
-    created = await connection.fetch(sql.run.TRIGGER.text, job, MANUAL)
-    if not created:
-        return None
-    run = created[0]
-    if payload is not None:
-        await connection.fetch(sql.run.STORE_PAYLOAD.text, run["job"], run["at"], payload)
-    if run["lane"] is not None:
-        await wake_queue(connection, run["queue"])
-        await make_way(connection, run)
-    return RunKey(run["job"], run["at"], run["serial"])
-
-
 async def cancel_runs(connection: Connection, keys: Sequence[RunKey]) -> dict[RunKey, int | None]:
     """As `LiveRunStore.cancel`, on a given connection; the owners are notified."""
     if not keys:
         return {}
-    owners = _owners(await connection.fetch(sql.run.CANCEL.text, *zip(*keys, strict=True)))
+    on_demand = [key for key in keys if key.on_demand]
+    # First those that wait in the backlog: a run that is claimed meanwhile is found in live_runs afterwards.
+    ended = await connection.fetch(sql.task.CANCEL.text, *zip(*on_demand, strict=True)) if on_demand else []
+    owners = _owners(ended)
+    owners |= _owners(await connection.fetch(sql.run.CANCEL.text, *zip(*keys, strict=True)))
     if any(owner is not None for owner in owners.values()):
         await connection.fetch(sql.feed.NOTIFY.text, RUNS_CHANNEL, "cancel")
     return owners
@@ -259,14 +261,28 @@ async def make_way(connection: Connection, run: Row) -> None:
 
 
 def settle_statement(batch: Sequence[Settlement]) -> tuple[Statement, tuple[Sequence[object], ...]]:
-    """The statement that ends these runs, and its arrays."""
+    """The statement that ends these runs, which are all of tasks or all not, and its arrays."""
     columns = settle_columns(batch)
+    of_tasks = batch[0].claim.lane >= FIRST_TASK_LANE
     if not all(map(_is_plain, batch)):
-        return sql.run.SETTLE, columns
+        return sql.run.SETTLE_TASKS if of_tasks else sql.run.SETTLE, columns
     jobs, ats, tokens, _, _, lanes, serials = columns[:PLAIN_COLUMNS]
     times = ([item.started.timestamp() for item in batch], [item.finished.timestamp() for item in batch])
     alike = (one_for_all(ats), one_for_all(tokens), *times, one_for_all(lanes), one_for_all(serials))
-    return sql.run.SETTLE_SUCCEEDED, (jobs, *alike)
+    return sql.run.SETTLE_SUCCEEDED_TASKS if of_tasks else sql.run.SETTLE_SUCCEEDED, (jobs, *alike)
+
+
+def by_kind(batch: Sequence[Item], claim_of: Callable[[Item], Claim]) -> list[tuple[bool, Sequence[Item]]]:
+    """The runs that are not of tasks, and those that are, as far as there are any: each has its own statements."""
+    of_tasks = [claim_of(item).lane >= FIRST_TASK_LANE for item in batch]
+    if not any(of_tasks) or all(of_tasks):
+        return [(of_tasks[0], batch)] if batch else []
+    pairs = list(zip(of_tasks, batch, strict=True))
+    return [(kind, [item for is_task, item in pairs if is_task is kind]) for kind in (False, True)]
+
+
+def _claim_of(item: Settlement | Retry) -> Claim:
+    return item.claim
 
 
 def settle_columns(batch: Sequence[Settlement]) -> tuple[Sequence[object], ...]:

@@ -21,6 +21,7 @@ from detent.store.job_limits import job_limits
 from detent.store.jobs import DEFAULT_TENANT
 from detent.store.live_runs import make_way, wake_queue
 from detent.store.run_rows import key_of
+from detent.store.tasks import redrive_on_demand
 
 MOST_REDRIVEN = 1_000
 
@@ -72,12 +73,16 @@ async def rerun(connection: Connection, key: RunKey) -> Row:
 
 async def _redrive(keys: Sequence[RunKey], asked: Facts | None, tenant: int, connection: Connection) -> RedrivenRuns:
     await connection.fetch(sql.run.LOCK_JOBS.text, sorted({key.job for key in keys}), tenant, job_limits())
-    columns = zip(*dict.fromkeys(keys), strict=True)
-    rows = await connection.fetch(sql.run.REDRIVE.text, *columns, tenant, MOST_REDRIVEN, job_limits())
+    on_demand = [key for key in dict.fromkeys(keys) if key.on_demand]
+    ticks = [key for key in dict.fromkeys(keys) if not key.on_demand]
+    columns = zip(*ticks, strict=True)
+    limits = (tenant, MOST_REDRIVEN, job_limits())
+    rows = await connection.fetch(sql.run.REDRIVE.text, *columns, *limits) if ticks else []
     redriven = [row for row in rows if row["queue"] is not None]
     for queue in sorted({row["queue"] for row in redriven}):
         await wake_queue(connection, queue)
     runs = [key_of(row) for row in redriven]
+    runs += await redrive_on_demand(connection, on_demand, *limits) if on_demand else []
     waiting = [key_of(row) for row in rows if row["queue"] is None]
     if runs:
         await record(connection, of_runs("run.redrive", tenant, runs, asked))

@@ -37,7 +37,7 @@ class RunStore:
             if not rows:
                 return None
             (run,) = await documents(connection, rows)
-            own = await connection.fetch(sql.run.READ_PAYLOAD.text, key.job, key.scheduled_at) if key.manual else []
+            own = await connection.fetch(sql.run.READ_PAYLOAD.text, *key) if key.manual else []
         return msgspec.structs.replace(run, payload=msgspec.json.decode(own[0]["payload"])) if own else run
 
     async def list(
@@ -86,7 +86,10 @@ async def cancel(connection: Connection, key: RunKey, tenant: int) -> RunStatus 
     """CANCELLED: it had not started. RUNNING: its worker was asked to stop it. None: there is no such live run."""
     found = []
     if await connection.fetch(sql.job.CHECK_TENANT.text, key.job, tenant, job_limits()):
-        found = await connection.fetch(sql.run.CANCEL.text, [key.job], [key.scheduled_at], [key.serial])
+        columns = ([key.job], [key.scheduled_at], [key.serial])
+        if key.on_demand and await connection.fetch(sql.task.CANCEL.text, *columns):
+            return RunStatus.CANCELLED
+        found = await connection.fetch(sql.run.CANCEL.text, *columns)
     if found and found[0]["owner"] is None:
         if await promote_on(connection, [key.job]):  # one may have waited for this run
             await connection.fetch(sql.feed.NOTIFY.text, RUNS_CHANNEL, "ready")

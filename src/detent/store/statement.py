@@ -26,3 +26,24 @@ class Statement:
 
     def __repr__(self) -> str:
         return f"<Statement {self.name}>"
+
+
+BY_JOB = "r.job = ANY (ARRAY(SELECT job FROM locked))"
+BY_LANE = "r.lane >= 32768 AND r.lane = ANY (ARRAY(SELECT lane FROM locked))"
+
+
+class StatementOfTasks(Statement):
+    """The same statement for runs of tasks. It finds them by their lanes, of which each is used once. By its job it
+    would read all live runs of a task, and those that have just ended."""
+
+    def __init__(self, statement: Statement) -> None:
+        self.name = f"{statement.name} of tasks"
+        self._statement = statement
+        STATEMENTS[self.name] = self
+
+    @cached_property
+    def text(self) -> str:
+        text = self._statement.text
+        if BY_JOB not in text:
+            raise ValueError(f"{self._statement.name} does not find its rows by {BY_JOB}")
+        return text.replace(BY_JOB, BY_LANE)

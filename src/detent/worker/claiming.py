@@ -13,13 +13,16 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import NamedTuple
 
 from detent.cluster.membership import Membership
+from detent.domain.job import TASK_NEEDS
 from detent.domain.run import Claim
 from detent.errors import DetentError
+from detent.runtime.clock import DatabaseClock
 from detent.store import Store
 from detent.store.db import OutcomeUnknown
 from detent.store.queues import LimitedClaim, QueueRow, ReadyQueue
 from detent.targets.calls import Capacity
 from detent.telemetry.log import logger
+from detent.worker.backlog import TaskBacklog
 from detent.worker.queues.book import QueueBook
 from detent.worker.queues.rounds import Rounds
 
@@ -55,12 +58,15 @@ class Claiming:
         names: Sequence[str],
         capabilities: Sequence[str],
         handlers: Capacity,
+        clock: DatabaseClock,
     ) -> None:
         self._store = store
         self._membership = membership
+        self._clock = clock
+        self.backlog = TaskBacklog(store)
         self._book = book
         self._names = frozenset(names)
-        self._capabilities = frozenset(capabilities)
+        self._capabilities = frozenset(capabilities) | {f"{TASK_NEEDS}{each}" for each in capabilities}
         self._handlers = handlers
         self._handlers_version = -1
         self._known: dict[int, QueueRow] = {}
@@ -86,7 +92,9 @@ class Claiming:
         before = self._known
         self._known = self._book.served_by(self._names, self._capabilities)
         self.serving = {
-            number: row for number, row in self._known.items() if not self._handlers.lacks(row.needs, row.tenant)
+            number: row
+            for number, row in self._known.items()
+            if not self._handlers.lacks(row.needs.removeprefix(TASK_NEEDS), row.tenant)
         }
         self.unlimited = frozenset(number for number, row in self.serving.items() if not row.limits)
         self.limited = frozenset(self.serving) - self.unlimited
@@ -114,19 +122,36 @@ class Claiming:
         hold."""
         node, incarnation = self._membership.node, self._membership.incarnation
         self._turn = (self._turn + 1) % EVENLY_EVERY
+        self._unknown = False
         if self._one_tenant and not self.limited and capacity:
-            claims = await self._store.live_runs.claim(
-                node, incarnation, list(self.serving), capacity, evenly=self._evenly
-            )
+            claims = await self._claim_all(node, incarnation, capacity)
             full = len(claims) == capacity
-            return Claimed(claims, frozenset(row.tenant for row in self.serving.values()) if full else frozenset())
+            behind = frozenset(row.tenant for row in self.serving.values()) if full else frozenset()
+            return Claimed(claims, behind, unknown=self._unknown)
+        await self.backlog.release(max(capacity, free, 1), self._clock.now())
         ready = await self._store.queues.ready(list(self.serving))
         if not ready:
             return Claimed([])
-        self._unknown = False
         limited = await self._claim_limited(max(free, 0), ready, waits, open_to)
         claimed = await self._claim_unlimited(capacity, ready, limited, open_to or _none_more)
         return claimed._replace(unknown=self._unknown)
+
+    async def _claim_all(self, node: int, incarnation: int, capacity: int) -> list[Claim]:
+        """Of one tenant without limits. Runs that wait in live_runs come first; if they take all the capacity,
+        on-demand runs are released among them, so that the next claim takes them by their priority and age."""
+        claims = await self._store.live_runs.claim(node, incarnation, list(self.serving), capacity, evenly=self._evenly)
+        rest, now = capacity - len(claims), self._clock.now()
+        try:
+            if rest:
+                claims += await self.backlog.claim(node, incarnation, rest, now, evenly=self._evenly)
+            else:
+                await self.backlog.release(capacity, now)
+        except DetentError as error:
+            if not claims:
+                raise
+            self._unknown = self._unknown or isinstance(error, OutcomeUnknown)
+            log.warning("some runs could not be claimed", error=str(error))
+        return claims
 
     @property
     def _evenly(self) -> bool:

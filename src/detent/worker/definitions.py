@@ -13,7 +13,7 @@ from typing import Any
 import msgspec
 
 from detent.domain.job import Definition
-from detent.domain.references import references_of
+from detent.domain.references import references_of, refers
 from detent.domain.run import Claim
 from detent.errors import DetentError
 from detent.runtime.bisection import halve_until_alone
@@ -35,15 +35,18 @@ Key = tuple[int, int]
 async def with_own_payload(
     store: Store, claim: Claim, definition: Definition | None, *, pool: PoolName = PoolName.WORK
 ) -> Definition | None:
-    """The definition as this run has it: a run that was triggered by hand may have its own payload, which its retries
-    and repeats share."""
+    """The definition as this run has it: an on-demand run may have its own payload, which its claim brings along. For a
+    run that this node adopts, it is read."""
     if definition is None or not claim.key.manual:
         return definition
-    payload = await store.live_runs.own_payload(claim.key, pool=pool)
+    payload = claim.payload
     if payload is None:
+        payload = await store.live_runs.own_payload(claim.key, pool=pool)
+    if not payload:
         return definition
     spec = msgspec.structs.replace(definition.spec, payload=msgspec.json.decode(payload))
-    return definition._replace(spec=spec, refers=any(True for _ in references_of(spec)))
+    referring = definition.refers or refers(spec, payload)
+    return definition._replace(spec=spec, refers=referring and any(True for _ in references_of(spec)))
 
 
 class Definitions:

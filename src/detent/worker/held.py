@@ -9,6 +9,7 @@ import asyncio
 from collections.abc import Iterator, Sequence
 from datetime import datetime
 
+from detent.domain.identity import FIRST_TASK_LANE, RunKey
 from detent.domain.job import Definition
 from detent.domain.run import Claim
 
@@ -43,23 +44,29 @@ class HeldRun:
 
 class HeldRuns:
     """The runs that a worker holds, by their job: nearly always one. Keyed by the whole identity, which contains a
-    time, each was hashed three times, and that took a twentieth of what a run cost."""
+    time, each was hashed three times, and that took a twentieth of what a run cost. Of a task there may be thousands:
+    they are kept by job and lane."""
 
     def __init__(self) -> None:
         self._first: dict[int, HeldRun] = {}
         self._others: dict[int, list[HeldRun]] = {}
+        self._tasks: dict[tuple[int, int], HeldRun] = {}
 
     def __len__(self) -> int:
-        return len(self._first) + sum(map(len, self._others.values()))
+        return len(self._first) + len(self._tasks) + sum(map(len, self._others.values()))
 
     def __iter__(self) -> Iterator[HeldRun]:
         yield from self._first.values()
+        yield from self._tasks.values()
         for some in self._others.values():
             yield from some
 
     def add(self, held: HeldRun) -> None:
         """Replaces one that is here already under the same claim."""
         job = held.claim.job
+        if held.claim.lane >= FIRST_TASK_LANE:
+            self._tasks[job, held.claim.lane] = held
+            return
         if job in self._first:
             self.remove(held.claim)
         if job in self._first:
@@ -68,16 +75,31 @@ class HeldRuns:
             self._first[job] = held
 
     def find(self, claim: Claim) -> HeldRun | None:
-        for held in self.of_job(claim.job):
+        for held in self._of(claim.job, claim.lane):
             if held.claim is claim or held.claim.identity == claim.identity:
                 return held
         return None
 
-    def of_job(self, job: int) -> Sequence[HeldRun]:
+    def of_run(self, key: RunKey) -> Sequence[HeldRun]:
+        """Those that may be this run."""
+        return (*self._of_job(key.job), *self._of(key.job, key.serial)) if key.on_demand else self._of_job(key.job)
+
+    def _of(self, job: int, lane: int) -> Sequence[HeldRun]:
+        if lane < FIRST_TASK_LANE:
+            return self._of_job(job)
+        held = self._tasks.get((job, lane))
+        return () if held is None else (held,)
+
+    def _of_job(self, job: int) -> Sequence[HeldRun]:
         first = self._first.get(job)
         return () if first is None else (first, *self._others.get(job, ()))
 
     def remove(self, claim: Claim) -> HeldRun | None:
+        if claim.lane >= FIRST_TASK_LANE:
+            held = self.find(claim)
+            if held is not None:
+                del self._tasks[claim.job, claim.lane]
+            return held
         if not self._others:
             held = self._first.get(claim.job)
             if held is not None and held.claim is claim:
@@ -88,7 +110,7 @@ class HeldRuns:
         return held
 
     def _take_out(self, job: int, held: HeldRun) -> None:
-        left = [other for other in self.of_job(job) if other is not held]
+        left = [other for other in self._of_job(job) if other is not held]
         del self._first[job]
         self._others.pop(job, None)
         if left:

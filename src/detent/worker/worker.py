@@ -14,7 +14,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from uuid import UUID
 
 from detent.cluster.membership import Membership
-from detent.domain.identity import decode_run_id
+from detent.domain.identity import ON_DEMAND, decode_run_id
 from detent.domain.job import TargetKind
 from detent.domain.run import Claim
 from detent.domain.shares import reserve_fairly
@@ -82,7 +82,8 @@ class Worker:
         self._held = HeldRuns()
         self.capacity = WorkerCapacity(concurrency)
         self.capacity.draining = draining
-        self._claiming = Claiming(store, membership, book, queues, ["", *capabilities], handlers)
+        self._claiming = Claiming(store, membership, book, queues, ["", *capabilities], handlers, clock)
+        self._task_backlog = self._claiming.backlog
         self.settled = 0
         self._backlog = True
         self._behind: frozenset[int] = frozenset()  # the tenants of the backlog; none of them while it is unknown
@@ -110,6 +111,7 @@ class Worker:
         for event in (wakeups.runs_ready, wakeups.runs_queued, wakeups.queues_changed):
             event.subscribe(self.loop.wake)
         wakeups.jobs_changed.subscribe(lambda _jobs: self.loop.wake())
+        wakeups.runs_enqueued.subscribe(self._hint)
         wakeups.draining.subscribe(self.drain_for_now)
         wakeups.others_work.subscribe(self._set_others_work)
 
@@ -243,6 +245,9 @@ class Worker:
         self.slots.share_among(self._claiming.tenants)
         if await self._promoter.promote():
             self._wakeups.runs_given_back()
+        await self._task_backlog.refresh(list(self._claiming.serving))
+        if await self._task_backlog.release_laned(self._clock.now()):
+            self._wakeups.runs_given_back()
         limit = self._claimable()
         shares = self.slots.shares
         if not self._claiming.serving or (not limit and not (capacity.accepts and shares.any_free)):
@@ -267,7 +272,17 @@ class Worker:
         self._accept(claimed.claims)
         if self._backlog and (self.free_capacity or self._slot_waits()):
             return 0.0
-        return self._retries.pause(POLL_EVERY if claimed.wait is None else min(claimed.wait, POLL_EVERY))
+        longest = self._task_backlog.wait(self._clock.now(), POLL_EVERY)
+        return self._retries.pause(longest if claimed.wait is None else min(claimed.wait, longest))
+
+    def _hint(self, job: int | None) -> None:
+        self._task_backlog.hint(job)
+        self.loop.wake()
+
+    def _freed(self, claim: Claim) -> None:
+        """The end of this run may let another one start."""
+        if self._task_backlog.ended(claim):
+            self.loop.wake()
 
     def _slot_waits(self) -> bool:
         """Whether a slot is free for a tenant whose runs the last claim left behind, or may have."""
@@ -299,6 +314,8 @@ class Worker:
                 self.loop.wake()
             if claim.queue in limited:
                 self.loop.wake()
+            if claim.serial >= ON_DEMAND or claim.job in self._task_backlog.laned_jobs:
+                self._freed(claim)
         self.settled += len(claims)
         if self._backlog and (self.free_capacity >= self.capacity.concurrency // 2 + 1 or self._slot_waits()):
             self.loop.wake()
@@ -323,9 +340,7 @@ class Worker:
         if key is None or not self._membership.trusted:
             return None
         asked = (*key, token)
-        return next(
-            (held for held in self._held.of_job(key.job) if held.claim.identity == asked and not held.stop), None
-        )
+        return next((held for held in self._held.of_run(key) if held.claim.identity == asked and not held.stop), None)
 
     def _set_others_work(self, others: bool) -> None:
         self.capacity.others_work = others

@@ -9,7 +9,7 @@
 WITH ranges AS MATERIALIZED (
     SELECT p, queue FROM queues, generate_series(9, 0, -1) AS p
      WHERE tenant = $1 AND name = $3
-       AND (needs = ANY ($4::text[]) OR ($5 AND (needs LIKE 'python:%' OR needs LIKE 'process:%')))
+       AND (needs = ANY ($4::text[]) OR ($5 AND needs ~ '^(task:)?(python|process):'))
        AND EXISTS (SELECT FROM cluster JOIN whereabouts USING (system_identifier, database_oid, table_oid, timeline))
        AND NOT EXISTS (SELECT FROM pull_leases WHERE worker = $2 AND alone_until > now())
      ORDER BY CASE WHEN $8::boolean THEN 0 ELSE p END DESC, random()),
@@ -35,7 +35,8 @@ taken AS (
      WHERE r.job = ANY (ARRAY(SELECT job FROM picked)) AND ((r.job, r.lane) IN (SELECT job, lane FROM picked)) IS TRUE
          RETURNING r.*),
 known AS MATERIALIZED (
-    SELECT t.job, t.lane, t.scheduled_at, t.serial, t.token, t.revision, t.attempt, t.crashes, t.once, t.cancel, j.id,
+    SELECT t.job, t.lane, t.scheduled_at, t.serial, t.token, t.revision, t.attempt, t.crashes, t.once, t.cancel,
+           CASE WHEN t.serial >= 201326592 THEN coalesce(t.payload::text, '') END AS payload, t.key, j.id,
            j.name, j.created_at, d.definition, CASE WHEN t.crashes > 1 AND NOT EXISTS (SELECT FROM pull_leases
             WHERE worker = $2)
                THEN now() + ($7::interval + interval '10 seconds') * 2 ^ least(t.crashes - 2, 16) END AS alone_until,

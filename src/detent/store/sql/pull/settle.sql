@@ -16,11 +16,11 @@ leases AS MATERIALIZED (
            AND tenant = $1
            FOR UPDATE) l),
 ended AS MATERIALIZED (
-    SELECT leases.*, r.attempt, r.revision, CASE WHEN r.cancel AND leases.status IS DISTINCT FROM 1 THEN 3
+    SELECT leases.*, r.attempt, r.revision, r.crashes, r.lost_alone, r.queue, r.priority, r.once, r.key, r.payload, CASE WHEN r.cancel AND leases.status IS DISTINCT FROM 1 THEN 3
            ELSE leases.status END AS final,
            CASE WHEN r.cancel AND leases.status IS DISTINCT FROM 1 THEN 'cancelled' ELSE leases.reason END AS why
       FROM (SELECT * FROM leases ORDER BY job, lane) leases CROSS JOIN LATERAL (
-        SELECT attempt, revision, cancel FROM live_runs
+        SELECT attempt, revision, crashes, lost_alone, queue, priority, once, cancel, key, payload FROM live_runs
          WHERE job = leases.job AND lane = leases.lane AND scheduled_at = leases.scheduled_at AND serial = leases.serial
            AND token = leases.token
            AND owner = -leases.worker FOR UPDATE) r),
@@ -30,16 +30,21 @@ released AS (
        AND l.serial = leases.serial),
 deleted AS (                                       -- as in settle
     DELETE FROM live_runs r WHERE r.job = ANY (ARRAY(SELECT job FROM ended))
-        AND ((r.job, r.lane) IN (SELECT job, lane FROM ended WHERE final IS NOT NULL)) IS TRUE),
+        AND ((r.job, r.lane) IN (SELECT job, lane FROM ended WHERE final IS NOT NULL OR lane >= 32768)) IS TRUE),
 retried AS (
     UPDATE live_runs r SET owner = NULL, started_at = NULL, attempt = r.attempt + 1, not_before = now() + ended.delay
       FROM ended WHERE r.job = ANY (ARRAY(SELECT job FROM ended)) AND r.job = ended.job AND r.lane = ended.lane
-       AND ended.final IS NULL),
+       AND ended.final IS NULL AND ended.lane < 32768),
+returned AS (                                -- a run of a task that is retried returns to the backlog
+    INSERT INTO backlog (job, scheduled_at, not_before, token, serial, queue, revision, priority, attempt, crashes,
+                         lost_alone, once, keyed, wakes, key, payload)
+    SELECT job, scheduled_at, now() + delay, token, serial, queue, revision, priority, attempt + 1, crashes, lost_alone,
+           once, key IS NOT NULL, true, key, payload FROM ended WHERE final IS NULL AND lane >= 32768),
 history AS (
     INSERT INTO run_history (job, scheduled_at, token, node, started_at, finished_at, serial, revision, attempt, status,
-        reason, result)
+        reason, result, key, payload)
     SELECT job, scheduled_at, token, -worker, claimed_at, clock_timestamp(), serial, revision, attempt, final, why,
-           result
+           result, key, payload
       FROM ended WHERE final IS NOT NULL),
 recorded_attempts AS (
     INSERT INTO attempts (job, scheduled_at, serial, token, node, started_at, finished_at, attempt, outcome, error)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from detent.store.statement import Statement
+from detent.store.statement import Statement, StatementOfTasks
 
 ACCOMPANY = Statement(__name__, "accompany")
 CANCEL = Statement(__name__, "cancel")
@@ -33,8 +33,9 @@ REDRIVE = Statement(__name__, "redrive")
 RERUN = Statement(__name__, "rerun")
 RESCUE = Statement(__name__, "rescue")
 SETTLE = Statement(__name__, "settle")
+SETTLE_TASKS = StatementOfTasks(SETTLE)
 SETTLE_RETRY = Statement(__name__, "settle_retry")
 SETTLE_SUCCEEDED = Statement(__name__, "settle_succeeded")
+SETTLE_SUCCEEDED_TASKS = StatementOfTasks(SETTLE_SUCCEEDED)
 START = Statement(__name__, "start")
-STORE_PAYLOAD = Statement(__name__, "store_payload")
-TRIGGER = Statement(__name__, "trigger")
+START_TASKS = StatementOfTasks(START)

@@ -10,8 +10,10 @@ deleted AS (                                       -- as in settle
     DELETE FROM live_runs r WHERE r.job = ANY (ARRAY(SELECT job FROM locked))
         AND ((r.job, r.lane) IN (SELECT job, lane FROM locked WHERE owner IS NULL)) IS TRUE),
 history AS (
-    INSERT INTO run_history (job, scheduled_at, token, finished_at, serial, revision, attempt, status, reason)
-    SELECT job, scheduled_at, token, now(), serial, revision, attempt, 3, 'cancelled' FROM locked WHERE owner IS NULL
+    INSERT INTO run_history (job, scheduled_at, token, finished_at, serial, revision, attempt, status, reason,
+                             key, payload)
+    SELECT job, scheduled_at, token, now(), serial, revision, attempt, 3, 'cancelled', key, payload
+      FROM locked WHERE owner IS NULL
     ON CONFLICT (job, scheduled_at, serial) DO NOTHING),     -- as in rescue
 flagged AS (
     UPDATE live_runs r SET cancel = true

@@ -3,7 +3,8 @@
 -- One short range per queue and priority (9 is claimed first): neither waiting retries nor lower priorities are read.
 -- The ranges are sorted, or the planner would read all of one queue's priorities before the next queue; among queues of
 -- equal priority the order is random, so that a backlog in one does not starve the others. An evicted node must not
--- claim after its own rescue, hence the fence. Runs in negative lanes wait for another run of their job.
+-- claim after its own rescue, hence the fence. Runs in negative lanes wait for another run of their job. An on-demand run
+-- (serial from 201326592 on) is returned with its payload, '' if it has none of its own.
 WITH fence AS MATERIALIZED (SELECT node FROM nodes WHERE node = $1 AND NOT evicted FOR KEY SHARE),
 picked AS MATERIALIZED (
     SELECT r.* FROM (
@@ -17,5 +18,7 @@ taken AS (                                   -- by key, as in settle
     UPDATE live_runs r SET owner = $1, token = greatest(r.token, $2::bigint << 22) + 1
      WHERE r.job = ANY (ARRAY(SELECT job FROM picked)) AND ((r.job, r.lane) IN (SELECT job, lane FROM picked)) IS TRUE
     RETURNING r.*)
-SELECT job, lane, scheduled_at, serial, token, revision, attempt, crashes, once, cancel, queue FROM taken
+SELECT job, lane, scheduled_at, serial, token, revision, attempt, crashes, once, cancel, queue,
+       CASE WHEN serial >= 201326592 THEN coalesce(payload::text, '') END AS payload, key
+  FROM taken
  ORDER BY CASE WHEN $5::boolean THEN 0 ELSE priority END DESC, not_before

@@ -19,5 +19,7 @@ taken AS (                                   -- by key, as in settle
     UPDATE live_runs r SET owner = $1, token = greatest(r.token, $2::bigint << 22) + 1
      WHERE r.job = ANY (ARRAY(SELECT job FROM picked)) AND ((r.job, r.lane) IN (SELECT job, lane FROM picked)) IS TRUE
     RETURNING r.*)
-SELECT job, lane, scheduled_at, serial, token, revision, attempt, crashes, once, cancel, queue FROM taken
+SELECT job, lane, scheduled_at, serial, token, revision, attempt, crashes, once, cancel, queue,
+       CASE WHEN serial >= 201326592 THEN coalesce(payload::text, '') END AS payload, key
+  FROM taken
  ORDER BY CASE WHEN $8::boolean THEN 0 ELSE priority END DESC, not_before

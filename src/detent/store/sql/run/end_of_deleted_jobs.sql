@@ -11,8 +11,10 @@ deleted AS (                                       -- as in settle
     DELETE FROM live_runs r WHERE r.job = ANY (ARRAY(SELECT job FROM locked))
         AND ((r.job, r.lane) IN (SELECT job, lane FROM locked)) IS TRUE),
 history AS (
-    INSERT INTO run_history (job, scheduled_at, token, finished_at, serial, revision, attempt, status, reason)
-    SELECT job, scheduled_at, token, now(), serial, revision, attempt, 3, 'job deleted' FROM locked
+    INSERT INTO run_history (job, scheduled_at, token, finished_at, serial, revision, attempt, status, reason,
+                             key, payload)
+    SELECT job, scheduled_at, token, now(), serial, revision, attempt, 3, 'job deleted', key, payload
+      FROM locked
     ON CONFLICT (job, scheduled_at, serial) DO NOTHING),
 flagged AS (
     UPDATE cursors c SET ended = true

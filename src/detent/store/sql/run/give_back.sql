@@ -2,7 +2,7 @@
 -- $4 scheduled_at, $5 serial, $6 token
 WITH locked AS MATERIALIZED (
     SELECT batch.job, batch.lane FROM (
-        SELECT * FROM unnest($2::bigint[], $3::smallint[], $4::timestamptz[], $5::integer[], $6::bigint[])
+        SELECT * FROM unnest($2::bigint[], $3::integer[], $4::timestamptz[], $5::integer[], $6::bigint[])
             AS t (job, lane, scheduled_at, serial, token) ORDER BY job, lane) batch CROSS JOIN LATERAL (
         SELECT FROM live_runs WHERE job = batch.job AND lane = batch.lane AND scheduled_at = batch.scheduled_at
            AND serial = batch.serial AND token = batch.token AND owner = $1 FOR UPDATE) r)

@@ -13,8 +13,10 @@ WITH old AS MATERIALIZED (
 ended AS (DELETE FROM live_runs r USING old o WHERE r.job = o.job AND r.lane = o.lane AND o.owner IS NULL),
 -- If history has the row already, that row is kept: one such run must not stop all others.
 history AS (
-    INSERT INTO run_history (job, scheduled_at, token, finished_at, serial, revision, attempt, status, reason)
-    SELECT job, scheduled_at, token, now(), serial, revision, attempt, 3, 'replaced' FROM old WHERE owner IS NULL
+    INSERT INTO run_history (job, scheduled_at, token, finished_at, serial, revision, attempt, status, reason,
+                             key, payload)
+    SELECT job, scheduled_at, token, now(), serial, revision, attempt, 3, 'replaced', key, payload
+      FROM old WHERE owner IS NULL
     ON CONFLICT (job, scheduled_at, serial) DO NOTHING),
 asked AS (
     UPDATE live_runs r SET cancel = true
@@ -32,8 +34,9 @@ first AS MATERIALIZED (
       FROM waiting ORDER BY job, scheduled_at),
 inserted AS (
     INSERT INTO live_runs (job, scheduled_at, token, not_before, serial, queue, revision, lane, attempt, crashes,
-                           priority, once)
-    SELECT job, scheduled_at, token, not_before, serial, queue, revision, place, attempt, crashes, priority, once
+                           priority, once, key, payload)
+    SELECT job, scheduled_at, token, not_before, serial, queue, revision, place, attempt, crashes, priority, once, key,
+           payload
       FROM first ORDER BY job
     ON CONFLICT (job, lane) DO NOTHING RETURNING job),
 deleted AS (

@@ -7,8 +7,9 @@ WITH locked AS MATERIALIZED (
 deleted AS (DELETE FROM live_runs r USING locked WHERE r.job = locked.job AND r.lane = locked.lane RETURNING r.*),
 history AS (
     INSERT INTO run_history (job, scheduled_at, token, node, started_at, finished_at, serial, revision, attempt, status,
-        reason)
-    SELECT job, scheduled_at, token, owner, started_at, now(), serial, revision, attempt, 2, 'quarantined' FROM deleted
+        reason, key, payload)
+    SELECT job, scheduled_at, token, owner, started_at, now(), serial, revision, attempt, 2, 'quarantined', key, payload
+      FROM deleted
     ON CONFLICT (job, scheduled_at, serial) DO NOTHING),
 recorded_attempts AS (
     INSERT INTO attempts (job, scheduled_at, serial, token, node, started_at, finished_at, attempt, outcome, error)

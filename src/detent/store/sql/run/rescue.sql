@@ -25,9 +25,9 @@ deleted AS (                                 -- by key, as in settle
        AND ((r.job, r.lane) IN (SELECT job, lane FROM locked WHERE dead OR stop)) IS TRUE),
 history AS (
     INSERT INTO run_history (job, scheduled_at, token, node, started_at, finished_at, serial, revision, attempt, status,
-                             reason)
+                             reason, key, payload)
     SELECT job, scheduled_at, token, owner, started_at, now(), serial, revision, attempt,
-           CASE WHEN dead THEN 2 ELSE 3 END, 'lost'
+           CASE WHEN dead THEN 2 ELSE 3 END, 'lost', key, payload
       FROM locked WHERE dead OR stop
     ON CONFLICT (job, scheduled_at, serial) DO NOTHING),
 -- least: a smallint must not overflow, however often the other runs of its nodes crash.

@@ -4,14 +4,14 @@
 -- attempts are recorded only if there was more than one.
 WITH batch AS MATERIALIZED (
     SELECT * FROM unnest($2::bigint[], $3::timestamptz[], $4::bigint[], $5::timestamptz[], $6::timestamptz[],
-                         $7::smallint[], $8::integer[], $9::smallint[], $10::text[], $11::text[], $12::text[],
+                         $7::integer[], $8::integer[], $9::smallint[], $10::text[], $11::text[], $12::text[],
                          $13::text[])
         AS t (job, scheduled_at, token, started, finished, lane, serial, status, reason, result, outcome, error)
      ORDER BY job, lane),
 -- Locks in key order. The sub-select keeps this a probe per row, whatever size the table had when it was planned.
 locked AS MATERIALIZED (
     SELECT batch.*, r.* FROM batch CROSS JOIN LATERAL (
-        SELECT attempt, revision FROM live_runs
+        SELECT attempt, revision, key, payload FROM live_runs
          WHERE job = batch.job AND lane = batch.lane AND scheduled_at = batch.scheduled_at AND serial = batch.serial
            AND token = batch.token AND owner = $1 FOR UPDATE) r),
 -- By key, never by the ctid of `locked`: after a wait, that names a version which this snapshot cannot see. Never by a
@@ -25,8 +25,9 @@ deleted AS (
 ended AS MATERIALIZED (SELECT * FROM locked WHERE ((job, lane) IN (SELECT job, lane FROM deleted)) IS TRUE),
 history AS (
     INSERT INTO run_history (job, scheduled_at, token, node, started_at, finished_at, serial, revision, attempt, status,
-                             reason, result)
-    SELECT job, scheduled_at, token, $1, started, finished, serial, revision, attempt, status, reason, result
+                             reason, result, key, payload)
+    SELECT job, scheduled_at, token, $1, started, finished, serial, revision, attempt, status, reason, result, key,
+           payload
       FROM ended),
 recorded_attempts AS (
     INSERT INTO attempts (job, scheduled_at, serial, token, node, started_at, finished_at, attempt, outcome, error)

@@ -3,12 +3,12 @@
 -- A run that was cancelled meanwhile is not retried (status 3 is cancelled): waiting for a retry would occupy its lane
 -- for nothing.
 WITH batch AS MATERIALIZED (
-    SELECT * FROM unnest($2::bigint[], $3::smallint[], $4::timestamptz[], $5::integer[], $6::bigint[],
+    SELECT * FROM unnest($2::bigint[], $3::integer[], $4::timestamptz[], $5::integer[], $6::bigint[],
                          $7::timestamptz[], $8::timestamptz[], $9::text[], $10::text[], $11::interval[])
         AS t (job, lane, scheduled_at, serial, token, started, finished, outcome, error, delay) ORDER BY job, lane),
 locked AS MATERIALIZED (
     SELECT batch.*, r.* FROM batch CROSS JOIN LATERAL (
-        SELECT attempt, revision, cancel FROM live_runs
+        SELECT attempt, revision, cancel, key, payload FROM live_runs
          WHERE job = batch.job AND lane = batch.lane AND scheduled_at = batch.scheduled_at
            AND serial = batch.serial AND token = batch.token AND owner = $1 FOR UPDATE) r),
 recorded_attempts AS (
@@ -19,9 +19,9 @@ deleted AS (
        AND ((r.job, r.lane) IN (SELECT job, lane FROM locked WHERE cancel)) IS TRUE),
 history AS (
     INSERT INTO run_history (job, scheduled_at, token, node, started_at, finished_at, serial, revision, attempt, status,
-                             reason)
-    SELECT job, scheduled_at, token, $1, started, finished, serial, revision, attempt, 3, 'cancelled' FROM locked
-     WHERE cancel),
+                             reason, key, payload)
+    SELECT job, scheduled_at, token, $1, started, finished, serial, revision, attempt, 3, 'cancelled', key, payload
+      FROM locked WHERE cancel),
 retried AS (
     UPDATE live_runs r SET owner = NULL, started_at = NULL, attempt = r.attempt + 1, not_before = now() + locked.delay
       FROM locked WHERE r.job = ANY (ARRAY(SELECT job FROM locked)) AND r.job = locked.job AND r.lane = locked.lane

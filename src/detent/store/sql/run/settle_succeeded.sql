@@ -8,14 +8,14 @@ WITH batch AS MATERIALIZED (
              AS scheduled_at,
            CASE WHEN cardinality($4::bigint[]) = 1 THEN ($4::bigint[])[1] ELSE token END AS token,
            to_timestamp(started) AS started, to_timestamp(finished) AS finished,
-           CASE WHEN cardinality($7::smallint[]) = 1 THEN ($7::smallint[])[1] ELSE lane END AS lane,
+           CASE WHEN cardinality($7::integer[]) = 1 THEN ($7::integer[])[1] ELSE lane END AS lane,
            CASE WHEN cardinality($8::integer[]) = 1 THEN ($8::integer[])[1] ELSE serial END AS serial
       FROM unnest($2::bigint[], $3::timestamptz[], $4::bigint[], $5::double precision[], $6::double precision[],
-                  $7::smallint[], $8::integer[])
+                  $7::integer[], $8::integer[])
         AS t (job, scheduled_at, token, started, finished, lane, serial) ORDER BY job, lane),
 locked AS MATERIALIZED (
     SELECT batch.*, r.* FROM batch CROSS JOIN LATERAL (
-        SELECT revision FROM live_runs
+        SELECT revision, key, payload FROM live_runs
          WHERE job = batch.job AND lane = batch.lane AND scheduled_at = batch.scheduled_at AND serial = batch.serial
            AND token = batch.token AND owner = $1 AND attempt = 1 FOR UPDATE) r),
 deleted AS (
@@ -23,8 +23,9 @@ deleted AS (
      WHERE r.job = ANY (ARRAY(SELECT job FROM locked)) AND ((r.job, r.lane) IN (SELECT job, lane FROM locked)) IS TRUE
     RETURNING r.job, r.lane),
 history AS (
-    INSERT INTO run_history (job, scheduled_at, token, node, started_at, finished_at, serial, revision, attempt, status)
-    SELECT job, scheduled_at, token, $1, started, finished, serial, revision, 1, 1 FROM locked
+    INSERT INTO run_history (job, scheduled_at, token, node, started_at, finished_at, serial, revision, attempt, status,
+                             key, payload)
+    SELECT job, scheduled_at, token, $1, started, finished, serial, revision, 1, 1, key, payload FROM locked
      WHERE ((job, lane) IN (SELECT job, lane FROM deleted)) IS TRUE)
 SELECT job, lane FROM batch
  WHERE (SELECT count(*) FROM deleted) < (SELECT count(*) FROM batch)

@@ -4,7 +4,7 @@
 -- begun, it was started before and may be called only once.
 WITH locked AS MATERIALIZED (
     SELECT batch.job, batch.lane, batch.alone, r.cancel, r.once AND r.started_at IS NOT NULL AS begun
-      FROM (SELECT * FROM unnest($2::bigint[], $3::smallint[], $4::timestamptz[], $5::integer[], $6::bigint[],
+      FROM (SELECT * FROM unnest($2::bigint[], $3::integer[], $4::timestamptz[], $5::integer[], $6::bigint[],
                                  $7::boolean[])
         AS t (job, lane, scheduled_at, serial, token, alone) ORDER BY job, lane) batch CROSS JOIN LATERAL (
         SELECT cancel, once, started_at FROM live_runs

@@ -1,5 +1,5 @@
 -- Where on-demand runs wait: job, queue, whether they have concurrency keys, and priority; with the time of the first of
--- each. $1 queue numbers that are served, $2 jobs, NULL: all. From one to the next through the index, however many runs
+-- each. $1 queue numbers that are served, NULL: all; $2 jobs, NULL: all. From one to the next through the index, however many runs
 -- wait in each. `laned`: the job has a schedule, so its runs need one of its lanes. Jobs that do not start runs now are
 -- left out as a whole: deleted and paused tasks, suspended tenants, and everything while the cluster is held.
 WITH RECURSIVE heads AS (
@@ -15,6 +15,6 @@ WITH RECURSIVE heads AS (
 SELECT h.job, h.queue, h.keyed, h.priority, h.not_before, NOT c.task AS laned FROM heads h
  CROSS JOIN LATERAL (SELECT task FROM cursors WHERE job = h.job LIMIT 1) c
  CROSS JOIN LATERAL (SELECT status FROM jobs WHERE job = h.job LIMIT 1) j
- WHERE h.queue = ANY ($1::integer[]) AND ($2::bigint[] IS NULL OR h.job = ANY ($2::bigint[]))
+ WHERE ($1::integer[] IS NULL OR h.queue = ANY ($1::integer[])) AND ($2::bigint[] IS NULL OR h.job = ANY ($2::bigint[]))
    AND (j.status = 'active' OR NOT c.task AND j.status <> 'deleted')
    AND h.queue <> ALL (ARRAY(SELECT queue FROM suspended_queues)) AND (SELECT held_at IS NULL FROM cluster)
