@@ -100,3 +100,28 @@ async def add_live_run(connection: Any, job: int, scheduled_at: datetime = LONG_
     }
     places = ", ".join(f"${n}" for n in range(1, len(values) + 1))
     await connection.execute(f"INSERT INTO live_runs ({', '.join(values)}) VALUES ({places})", *values.values())
+
+
+async def add_task(
+    connection: Any,
+    *,
+    name: str,
+    definition: dict[str, Any] | None = None,
+    queue: str = "default",
+    tenant: int = 1,
+    key_text: str | None = None,
+    key_limit: int | None = None,
+    key_rate: float | None = None,
+    key_shared: bool = False,
+) -> int:
+    """A job without a schedule."""
+    document = {"schedule": "every 1h", "target": {"type": "http", "url": "http://127.0.0.1:9/"}, **(definition or {})}
+    job = await add_job(connection, None, name=name, definition=document)
+    await connection.execute(
+        "UPDATE cursors SET task = true, queue = $2, key_text = $3, key_limit = $4, key_rate = $5, key_shared = $6"
+        " WHERE job = $1",
+        job, await add_queue(connection, queue, "task:", tenant), key_text, key_limit, key_rate, key_shared,
+    )  # fmt: skip
+    if tenant != 1:
+        await connection.execute("UPDATE jobs SET tenant = $2 WHERE job = $1", job, tenant)
+    return job

@@ -215,8 +215,9 @@ $$;
 -- As before, at a tenth of its cost, because the planner can inline it: an enqueue answers with the ids of its runs.
 CREATE OR REPLACE FUNCTION run_id(job bigint, at timestamptz, serial integer) RETURNS uuid
     LANGUAGE sql IMMUTABLE PARALLEL SAFE AS $$
-    SELECT encode(int8send((date_part('epoch', at - timestamptz '1970-01-01Z') * 1000)::bigint << 16 | (7 << 12 | serial >> 16))
-               || int8send(2::bigint << 62 | (serial & 65535)::bigint << 46 | job), 'hex')::uuid
+    SELECT encode(int8send(((date_part('epoch', at - timestamptz '1970-01-01Z') * 1000)::bigint << 16)
+                           | (7 << 12) | (serial >> 16))
+               || int8send((2::bigint << 62) | ((serial & 65535)::bigint << 46) | job), 'hex')::uuid
 $$;
 
 -- Enqueue runs of a job, all or none: `runs` is an array of at most 10,000 documents. Returns a row for each, in their order;

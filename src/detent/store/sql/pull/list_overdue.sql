@@ -1,7 +1,7 @@
 -- Pulled runs over their time limit, whether or not their worker still sends heartbeats; columns as in pull/read_lease.
 -- $1 limit
 SELECT r.job, r.lane, r.scheduled_at, r.serial, r.token, r.revision, r.attempt, r.crashes, r.once, r.cancel,
-       NULL AS payload, r.key, j.id,
+       NULL AS payload, r.key AS concurrency_key, j.id,
        j.name, CASE WHEN j.revision = r.revision THEN j.definition ELSE o.definition END AS definition,
        l.tenant, l.claimed_at
   FROM pull_leases l

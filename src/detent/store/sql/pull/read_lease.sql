@@ -1,6 +1,6 @@
 -- The data for a decision about a pulled run. $1 tenant, $2 job, $3 scheduled_at, $4 serial, $5 token
 SELECT r.job, r.lane, r.scheduled_at, r.serial, r.token, r.revision, r.attempt, r.crashes, r.once, r.cancel,
-       NULL AS payload, r.key, j.id,
+       NULL AS payload, r.key AS concurrency_key, j.id,
        j.name, CASE WHEN j.revision = r.revision THEN j.definition ELSE o.definition END AS definition,
        l.tenant, l.claimed_at
   FROM pull_leases l
