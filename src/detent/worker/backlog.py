@@ -68,7 +68,12 @@ class TaskBacklog:
             return
         self._hinted.add(job)
         now = monotonic()
-        self._reads = [now + later for later in AFTER_HINT]
+        # The next of these reads stays: hints that keep coming must not put it off.
+        self._reads = [*self._reads[:1], *(now + later for later in AFTER_HINT)]
+
+    def returned(self, job: int) -> None:
+        """A run of this job is in the backlog again, for a retry."""
+        self._hinted.add(job)
 
     def ended(self, claim: Claim) -> bool:
         """A run has ended. Returns whether another one may have waited for its concurrency key, or for its lane."""
