@@ -17,7 +17,7 @@ from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
 from typing import Any
 
-from enqueue_report import DETENT, EnqueueSystem, as_text, faults, summary
+from enqueue_report import DETENT, EnqueueCell, EnqueueSystem, as_text, faults, summary
 from stores import Stores, stores
 
 from detent.devtools.bench.enqueue_calls import TASK
@@ -83,23 +83,22 @@ async def _prepare_detent(url: str) -> None:
         await BenchTasks(store).make([TASK])
 
 
-async def measure(
-    column: EnqueueColumn, name: str, process: AdapterProcess, at: Stores, seconds: float
-) -> float:
+async def measure(column: EnqueueColumn, name: str, process: AdapterProcess, at: Stores, seconds: float) -> EnqueueCell:
     await at.checkpoint()
+    before = at.cpu_seconds("postgres") or 0.0
     answer = await process.ask({"column": column.name, "seconds": seconds})
-    runs = answer["calls"] * column.runs_per_call if column.enqueues else 0
-    orders = answer["calls"] if column.inserts else 0
-    if (answer["runs"], answer["orders"]) != (runs, orders):
-        raise SystemExit(f"{name}, {column.title}: {runs} runs and {orders} rows are expected, not {answer}.")
-    per_second: float = answer["per_second"]
-    return per_second
+    server = (at.cpu_seconds("postgres") or 0.0) - before
+    calls = answer["calls"] * column.runs_per_call
+    expected = (calls if column.enqueues else 0, answer["calls"] if column.inserts else 0)
+    if (answer["runs"], answer["orders"]) != expected:
+        raise SystemExit(f"{name}, {column.title}: {expected} runs and rows are expected, and it answers {answer}.")
+    return EnqueueCell(answer["per_second"], answer["cpu_seconds"] / calls * 1e6, server / calls * 1e6)
 
 
 async def run(
     systems: Sequence[EnqueueSystem], columns: Sequence[EnqueueColumn], rounds: int, seconds: float, peers_python: str
 ) -> dict[str, Any]:
-    rates: dict[str, dict[str, list[float]]] = {
+    cells: dict[str, dict[str, list[EnqueueCell]]] = {
         system.name: {column.name: [] for column in columns} for system in systems
     }
     async with stores(with_redis=False) as at, AsyncExitStack() as stack:
@@ -111,10 +110,10 @@ async def run(
             shift = number % len(systems)
             for column in columns:
                 for system in [*systems[shift:], *systems[:shift]]:
-                    rate = await measure(column, system.name, processes[system.name], at, seconds)
-                    rates[system.name][column.name].append(rate)
-                    _tell(f"round {number + 1} of {rounds}: {column.title}: {system.name} {rate:,.0f}/s")
-    return summary(systems, columns, rates, versions)
+                    cell = await measure(column, system.name, processes[system.name], at, seconds)
+                    cells[system.name][column.name].append(cell)
+                    _tell(f"round {number + 1} of {rounds}: {column.title}: {system.name} {cell.per_second:,.0f}/s")
+    return summary(systems, columns, cells, versions)
 
 
 def _tell(line: str) -> None:

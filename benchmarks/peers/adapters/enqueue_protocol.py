@@ -11,6 +11,7 @@ from __future__ import annotations
 import asyncio
 import json
 import sys
+import time
 from collections.abc import Awaitable, Callable
 from importlib.metadata import version
 from typing import Protocol
@@ -60,9 +61,11 @@ async def _answer_all(open_peer: Callable[[str], Awaitable[Peer]], url: str) -> 
 async def _answer(peer: Peer, asked: dict) -> dict:
     column = next(each for each in COLUMNS if each.name == asked["column"])
     await peer.clear()
+    began = time.process_time()
     rate = await measure_column(column, peer.clients, asked["seconds"])
+    cpu = time.process_time() - began
     runs, orders = await peer.count()
-    return {"calls": rate.calls, "per_second": rate.per_second, "runs": runs, "orders": orders}
+    return {"calls": rate.calls, "per_second": rate.per_second, "cpu_seconds": cpu, "runs": runs, "orders": orders}
 
 
 def _say(answer: dict) -> None:

@@ -99,7 +99,7 @@ def payloads() -> Iterator[Payload]:
     number = FIRST_NUMBER
     while True:
         number += 1
-        yield {"order": number, "customer": "c-%07d" % (number % 99_999), "amount": 129.9, "gift": False}
+        yield {"order": number, "customer": f"c-{number % 99_999:07}", "amount": 129.9, "gift": False}
 
 
 def encode(value: object) -> str:

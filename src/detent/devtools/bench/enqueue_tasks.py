@@ -1,4 +1,4 @@
-"""What the enqueue benchmark does with detent: it creates and pauses tasks, enqueues runs, and counts those that wait."""
+"""What the enqueue benchmark does with detent: it makes and pauses tasks, enqueues runs, and counts those that wait."""
 
 from __future__ import annotations
 
@@ -66,6 +66,18 @@ class BenchTasks:
             runs = [{"payload": next(source), "concurrency_key": key} for key in some]
             await self.enqueue_many(task, encode(runs))
 
+    async def fill_each(self, names: Sequence[str], runs: int, **late: object) -> None:
+        """For each of many tasks some runs that are due, and one with the fields `late`."""
+        source = payloads()
+        left = iter(names)
+
+        async def work() -> None:
+            for name in left:
+                documents = [{"payload": payload} for payload in islice(source, runs)]
+                await self.enqueue_many(name, encode([*documents, {"payload": next(source), **late}]))
+
+        await asyncio.gather(*(work() for _ in range(FILLERS)))
+
     async def waiting(self) -> int:
         count: int = (await self._database.fetch(PoolName.REQUEST, bench.COUNT_WAITING))[0]["waiting"]
         return count
@@ -83,6 +95,12 @@ class BenchTasks:
         async with self._database.unpooled() as connection:
             await connection.execute("SET statement_timeout = 0")
             await connection.execute(bench.VACUUM_WAITING.text, timeout=3600)
+        await self.checkpoint()
+
+    async def checkpoint(self) -> None:
+        """No measurement pays for pages that the one before it has changed."""
+        async with self._database.unpooled() as connection:
+            await connection.execute("SET statement_timeout = 0")
             await connection.execute("CHECKPOINT", timeout=3600)
 
     @asynccontextmanager
