@@ -160,7 +160,9 @@ class TaskBacklog:
         for heads in self._ready(now):
             rest = limit - len(claims)
             if rest:
-                each = -(-rest // len(heads))
+                # Tasks of one priority share the capacity. Of several priorities, the statement takes the highest first.
+                alike = heads[0].priority == heads[-1].priority or evenly
+                each = -(-rest // len(heads)) if alike else rest
                 got = await self._store.tasks.claim(node, incarnation, heads, rest, each=each, evenly=evenly)
                 self._took(heads, Counter((claim.job, claim.queue) for claim in got), each)
                 claims += got
@@ -194,7 +196,7 @@ class TaskBacklog:
         return released
 
     def _ready(self, now: datetime, queues: set[int] | None = None) -> Iterable[list[TaskHead]]:
-        """The heads to claim from now: those without concurrency keys, then those with."""
+        """The heads to claim from now, in groups: each is claimed by one statement."""
         moment = monotonic()
         ready = [
             head
@@ -204,13 +206,9 @@ class TaskBacklog:
             and (queues is None or head.queue in queues)
             and self._pauses.get(key, (0.0, 0.0))[0] <= moment
         ]
-        for keyed in (False, True):
-            some = [head for head in ready if head.keyed is keyed]
-            if len(some) > MAX_HEADS:
-                some = sorted(some, key=self._turn)[:MAX_HEADS]
-            if some:
-                yield some
-                self._claimed |= dict.fromkeys(map(_key, some), moment)
+        for some in _groups(sorted(ready, key=self._turn)):
+            yield some
+            self._claimed |= dict.fromkeys(map(_key, some), moment)
 
     def _turn(self, head: TaskHead) -> tuple[int, float]:
         """Heads with the highest priority first, and of these the one that has waited longest for a claim."""
@@ -235,3 +233,13 @@ class TaskBacklog:
 
 def _key(head: TaskHead) -> HeadKey:
     return head.job, head.queue, head.keyed, head.priority
+
+
+def _groups(heads: Sequence[TaskHead]) -> list[list[TaskHead]]:
+    """Of heads with and without concurrency keys, those of the highest priority, and the others."""
+    groups: list[list[TaskHead]] = []
+    for keyed in (False, True):
+        some = [head for head in heads if head.keyed is keyed]
+        first = [head for head in some if head.priority == some[0].priority]
+        groups += [first[:MAX_HEADS], some[len(first) :][:MAX_HEADS]]
+    return sorted((group for group in groups if group), key=lambda group: -group[0].priority)
