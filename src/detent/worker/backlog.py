@@ -160,7 +160,7 @@ class TaskBacklog:
         for heads in self._ready(now):
             rest = limit - len(claims)
             if rest:
-                # Tasks of one priority share the capacity. Of several priorities, the statement takes the highest first.
+                # Tasks of one priority share the capacity. Of several priorities, the highest is taken first.
                 alike = heads[0].priority == heads[-1].priority or evenly
                 each = -(-rest // len(heads)) if alike else rest
                 got = await self._store.tasks.claim(node, incarnation, heads, rest, each=each, evenly=evenly)
