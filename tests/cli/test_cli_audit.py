@@ -227,7 +227,7 @@ def test_a_task_is_created_shown_and_asked_about_its_ticks(detent: CommandLine) 
     assert good(detent("job", "ticks", "send-mail")).rows == []
     refused = detent("job", "skip", "send-mail", "2030-12-24T18:00:00Z")
     assert refused.code != 0 and "has no schedule: its runs are enqueued" in refused.err
-    refused = detent("job", "backfill", "send-mail", "--from", "7d", "--yes")
+    refused = detent("job", "backfill", "send-mail", "2026-01-01", "now", "--dry-run")
     assert refused.code != 0 and "has no schedule: its runs are enqueued" in refused.err
     assert (
         "It has no schedule: its runs are enqueued" in good(detent("explain", "send-mail", "2090-01-01T00:00:00Z")).out
