@@ -3,14 +3,17 @@ PYTHON ?= python3
 BIN := .venv/bin
 READY := .venv/.ready
 PEERS_READY := .venv/peers/.ready
+ENQUEUE_PEERS_READY := .venv/enqueue-peers/.ready
 CLIENTS_READY := .venv/http-clients/.ready
 BENCH_PEERS ?=
+BENCH_ENQUEUE_PEERS ?=
+PEERS_PYTHON ?= 3.13
 BENCH_HTTP_CLIENTS ?=
 AUDIT ?=
 DETENT_DATA_DIR ?= .detent
 
 .DEFAULT_GOAL := help
-.PHONY: help run test test-long check lint format lock bench bench-smoke bench-peers bench-http-clients bench-dashboard chaos screenshots docs docs-cli openapi sbom audit-dependencies dist clean
+.PHONY: help run test test-long check lint format lock bench bench-smoke bench-peers bench-enqueue-peers bench-http-clients bench-dashboard chaos screenshots docs docs-cli openapi sbom audit-dependencies dist clean
 
 help:  ## Show this help
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-18s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -55,6 +58,7 @@ bench: $(READY)  ## Measure everything on throw-away databases, beside the raw l
 	@$(BIN)/detent bench growth
 	@$(BIN)/detent bench register --jobs 1000000
 	@$(BIN)/detent bench http
+	@$(BIN)/detent bench enqueue
 	@$(BIN)/detent bench failover
 	@$(BIN)/detent bench idle
 	@$(BIN)/detent bench cron
@@ -78,6 +82,16 @@ $(PEERS_READY): $(READY) requirements/peers.lock
 
 bench-peers: $(PEERS_READY)  ## Measure detent beside its peers, in one run (half an hour; BENCH_PEERS="--only detent pgq")
 	@$(BIN)/python benchmarks/peers/run.py --peers-python .venv/peers/bin/python $(BENCH_PEERS)
+
+# Oban needs a newer Python than detent: all queues are measured on that one.
+$(ENQUEUE_PEERS_READY): $(READY) requirements/enqueue-peers.lock
+	@echo "setting up .venv/enqueue-peers …"
+	@$(BIN)/uv venv --quiet --allow-existing --python $(PEERS_PYTHON) .venv/enqueue-peers || { echo "Oban needs Python 3.12 or newer: run make bench-enqueue-peers PEERS_PYTHON=/path/to/python3.13"; exit 1; }
+	@$(BIN)/uv pip install --quiet --python .venv/enqueue-peers/bin/python --require-hashes -r requirements/enqueue-peers.lock
+	@touch $@
+
+bench-enqueue-peers: $(ENQUEUE_PEERS_READY)  ## Measure enqueuing beside other queues on PostgreSQL, in one run (6 minutes; BENCH_ENQUEUE_PEERS="--only detent oban")
+	@$(BIN)/python benchmarks/peers/enqueue.py --peers-python .venv/enqueue-peers/bin/python $(BENCH_ENQUEUE_PEERS)
 
 $(CLIENTS_READY): $(READY) requirements/http-clients.lock
 	@echo "setting up .venv/http-clients …"
@@ -108,6 +122,7 @@ lock: $(READY)  ## Resolve dependencies anew into requirements/*.lock
 	@$(BIN)/uv pip compile --quiet --generate-hashes --no-header --no-annotate --group dev --extra all pyproject.toml -o requirements/dev.lock
 	@$(BIN)/uv pip compile --quiet --generate-hashes --no-header --no-annotate requirements/peers.in -o requirements/peers.lock
 	@$(BIN)/uv pip compile --quiet --generate-hashes --no-header --no-annotate requirements/http-clients.in -o requirements/http-clients.lock
+	@$(BIN)/uv pip compile --quiet --generate-hashes --no-header --no-annotate --python-version 3.12 requirements/enqueue-peers.in -o requirements/enqueue-peers.lock
 
 sbom: $(READY)  ## Write the bill of materials (CycloneDX) of the runtime dependencies into dist
 	@$(BIN)/python -m tools.sbom

@@ -43,6 +43,10 @@ class Stores:
         yield self._postgres.replace("/detent?", f"/{name}?", 1)
         await self._say_postgres(f"DROP DATABASE {name} WITH (FORCE)", "CHECKPOINT")
 
+    async def checkpoint(self) -> None:
+        """No measurement pays for pages that the one before it has changed."""
+        await self._say_postgres("CHECKPOINT")
+
     def cpu_seconds(self, kind: str) -> float | None:
         """What the server has used by now."""
         return children_seconds(self._postmaster) if kind == "postgres" else None

@@ -77,6 +77,12 @@ async def add_history(look: Any, job: int, at: datetime, status: int, serial: in
     await look.execute(f"INSERT INTO run_history ({', '.join(values)}) VALUES ({places})", *values.values())
 
 
+async def test_a_job_that_became_a_task_runs_the_ticks_that_it_owes(look: Any, verbs: Store) -> None:
+    job = await add_job(look, None, partition=7, last_tick=LAST, task=True)
+    assert await release(look, verbs, await a_range(look, job)) == "released"
+    assert await runs(look, job) == [(LONG_AGO, 0, 0, 4)]
+
+
 # --- how a range comes to be ---
 
 

@@ -175,6 +175,50 @@ def http(requests: str, connections: str, rounds: str, tls: bool, signed: bool) 
         output.print_lines(as_table(result))
 
 
+@command(bench, "enqueue", examples=("detent bench enqueue", "detent bench enqueue --pending 100000 --paused 100000"))
+@option("--rounds", default="5", metavar="N", help="Rounds of the enqueue rates. [5]")
+@option(
+    "--pending", default="1000000", metavar="N", help="Runs of one task that one worker claims and settles. [1000000]"
+)
+@option("--delayed", default="100000", metavar="N", help="Delayed runs of the same task. [100000]")
+@option("--rate", default="1000", metavar="N", help="Runs enqueued per second to measure how late they start. [1000]")
+@option("--seconds", default="10", metavar="N", help="Duration of each measurement of lateness. [10]")
+@option("--tasks", default="5000", metavar="N", help="Tasks with waiting runs, while others are enqueued. [5000]")
+@option("--hot", default="30000", metavar="N", help="Runs of one concurrency key, while others are enqueued. [30000]")
+@option("--paused", default="1000000", metavar="N", help="Runs of a paused task, while others are enqueued. [1000000]")
+@option("--at-least", default="20000", metavar="N", help="Exit code 1 below so many settled runs per second. [20000]")
+@format_options()
+def enqueue(
+    rounds: str,
+    pending: str,
+    delayed: str,
+    rate: str,
+    seconds: str,
+    tasks: str,
+    hot: str,
+    paused: str,
+    at_least: str,
+) -> None:
+    """Enqueue on-demand runs: rates, WAL, claim and settle with many that wait, and how late they start."""
+    from detent.devtools.bench.enqueue import EnqueuePlan, as_table, bench_enqueue
+
+    plan = EnqueuePlan(
+        rounds=read_number("--rounds", rounds, 1, 1000),
+        pending=read_number("--pending", pending, 100, MOST),
+        delayed=read_number("--delayed", delayed, 0, MOST),
+        rate=read_number("--rate", rate, 1, 100_000),
+        steady_seconds=read_number("--seconds", seconds, 1, 3600),
+        tasks=read_number("--tasks", tasks, 1, 100_000),
+        hot=read_number("--hot", hot, 1, MOST),
+        paused=read_number("--paused", paused, 1, MOST),
+    )
+    least = read_number("--at-least", at_least, 0, 10_000_000)
+    result = measure("steps", plan.steps, lambda progress: bench_enqueue(plan, progress), as_table)
+    if result.drain.runs_per_second < least:
+        reached = f"{result.drain.runs_per_second:,.0f}"
+        raise DetentError(f"One worker claimed and settled {reached} runs per second; {least:,} are required.")
+
+
 @command(bench, "failover", examples=("detent bench failover --rounds 10",))
 @option("--jobs", default="60", metavar="N", help="Jobs that tick every second. [60]")
 @option("--rounds", default="5", metavar="N", help="How many times a node is killed. [5]")

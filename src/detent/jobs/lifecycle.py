@@ -21,6 +21,7 @@ from detent.domain.identity import RunKey
 from detent.domain.schedule import Schedule
 from detent.domain.schedule.schedule import NO_LIMIT
 from detent.domain.schedule.steps import Steps
+from detent.domain.task_rules import without_ticks
 from detent.errors import Conflict, JobNotFound, NotFound, UsageError
 from detent.jobs import job_events
 from detent.jobs.edits import Expected
@@ -273,6 +274,8 @@ def _check_tick(row: Row, at: datetime) -> None:
     if at <= now or (last is not None and at <= last):
         raise UsageError(f"at is {_text(at)}, which is in the past: only a future tick can be skipped.", "/at")
     schedule = _schedule(row)
+    if schedule.never:
+        raise without_ticks(name)
     if schedule.latest(at, at) != at:
         raise UsageError(f"at is {_text(at)}, which is not a tick of {name!r}: {_nearest(schedule, at, now)}.", "/at")
 

@@ -14,7 +14,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from uuid import UUID
 
 from detent.cluster.membership import Membership
-from detent.domain.identity import ON_DEMAND, decode_run_id
+from detent.domain.identity import FIRST_TASK_LANE, ON_DEMAND, decode_run_id
 from detent.domain.job import TargetKind
 from detent.domain.run import Claim
 from detent.domain.shares import reserve_fairly
@@ -316,6 +316,8 @@ class Worker:
                 self.loop.wake()
             if claim.serial >= ON_DEMAND or claim.job in self._task_backlog.laned_jobs:
                 self._freed(claim)
+            if retry_seconds and claim.lane >= FIRST_TASK_LANE:
+                self._task_backlog.returned(claim.job)
         self.settled += len(claims)
         if self._backlog and (self.free_capacity >= self.capacity.concurrency // 2 + 1 or self._slot_waits()):
             self.loop.wake()

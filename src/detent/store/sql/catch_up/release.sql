@@ -19,7 +19,8 @@ candidates AS MATERIALIZED (
       JOIN cursors c ON c.job = r.job AND c.generation = batch.generation
      WHERE (SELECT held_at IS NULL FROM cluster) AND c.queue <> ALL (ARRAY(SELECT queue FROM suspended_queues))
        AND (c.next_tick IS NULL OR c.next_tick > batch.tick)
-       AND (r.kind = 'backfill' OR c.runs_left IS DISTINCT FROM 0 AND (c.next_tick IS NOT NULL OR c.ended))),
+       AND (r.kind = 'backfill' OR c.runs_left IS DISTINCT FROM 0
+            AND (c.next_tick IS NOT NULL OR c.ended OR c.task))),
 busy AS MATERIALIZED (
     SELECT q.queue FROM (SELECT DISTINCT queue FROM candidates) q
      WHERE EXISTS (SELECT FROM generate_series(0, 9) AS p WHERE EXISTS (

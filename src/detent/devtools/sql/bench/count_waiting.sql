@@ -1,0 +1,2 @@
+-- How many on-demand runs wait.
+SELECT count(*) AS waiting FROM backlog

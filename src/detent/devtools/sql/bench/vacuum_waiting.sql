@@ -1,0 +1,1 @@
+VACUUM (ANALYZE) backlog, cursors, jobs
