@@ -73,10 +73,17 @@ class TaskStore:
         return [TaskHead(*row.values()) for row in rows]
 
     async def claim(
-        self, node: int, incarnation: int, heads: Sequence[TaskHead], limit: int, *, evenly: bool = False
+        self,
+        node: int,
+        incarnation: int,
+        heads: Sequence[TaskHead],
+        limit: int,
+        *,
+        each: int | None = None,
+        evenly: bool = False,
     ) -> list[Claim]:
-        """Claim up to `limit` runs of these heads, which are all with keys or all without."""
-        arguments = (incarnation, *_columns(heads), limit, evenly, MAX_RELEASED)
+        """Claim up to `limit` runs of these heads, and `each` of one; the heads are all with keys or all without."""
+        arguments = (incarnation, *_columns(heads), limit, evenly, MAX_RELEASED, each or limit)
         rows = await self._database.fetch_guarded(PoolName.WORK, _claim(heads), "", "W2", node, *arguments)
         return claims_of(rows)
 
@@ -85,7 +92,7 @@ class TaskStore:
     ) -> int:
         """Make up to `limit` runs of these heads pending runs, which any worker may claim, fairly and under limits. At
         most `most` ready runs of each queue and priority are left in live_runs."""
-        arguments = (None, 0, *_columns(heads), limit, False, most)
+        arguments = (None, 0, *_columns(heads), limit, False, most, limit)
         return len(await self._database.fetch(pool, _claim(heads), *arguments))
 
     async def release_laned(self, heads: Sequence[TaskHead], *, pool: PoolName = PoolName.WORK) -> bool:
