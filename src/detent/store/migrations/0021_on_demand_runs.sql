@@ -319,10 +319,13 @@ BEGIN
                taken_by = pg_current_xact_id()
          WHERE (k.until IS NULL OR k.until <= clock_timestamp())
            AND k.taken_by <> pg_current_xact_id() AND pg_visible_in_snapshot(k.taken_by, pg_current_snapshot())
-           AND NOT EXISTS (SELECT FROM backlog b WHERE b.serial = k.serial AND b.scheduled_at = k.scheduled_at AND b.job = k.job)
-           AND NOT EXISTS (SELECT FROM live_runs r WHERE r.job = k.job AND r.lane = k.serial AND r.scheduled_at = k.scheduled_at)
+           -- OFFSET 0: probes, and never a hash table of all that waits.
+           AND NOT EXISTS (SELECT FROM backlog b WHERE b.serial = k.serial AND b.scheduled_at = k.scheduled_at AND b.job = k.job
+                           OFFSET 0)
+           AND NOT EXISTS (SELECT FROM live_runs r WHERE r.job = k.job AND r.lane = k.serial AND r.scheduled_at = k.scheduled_at
+                           OFFSET 0)
            AND NOT EXISTS (SELECT FROM live_runs r WHERE r.job = k.job AND r.lane < 32768 AND r.serial = k.serial
-                              AND r.scheduled_at = k.scheduled_at)
+                              AND r.scheduled_at = k.scheduled_at OFFSET 0)
         RETURNING k.serial),
     added AS (
         INSERT INTO backlog (job, scheduled_at, not_before, token, serial, queue, revision, priority, once, keyed, wakes, key,
