@@ -11,7 +11,7 @@ too, runs are *released* first: they become pending runs in `live_runs`, and com
 
 from __future__ import annotations
 
-import random
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from datetime import datetime
 
@@ -28,7 +28,7 @@ READ_EVERY = 5.0
 # After reading all heads, this many times as long without reading all of them again.
 READ_SHARE = 20
 AFTER_HINT = (0.004, 0.03, 0.2)
-# Heads of one claim: those with the highest priority, and among these random ones.
+# Heads of one claim.
 MAX_HEADS = 200
 SWEEP_EVERY = 10.0
 SWEEP_PAGE = 500
@@ -46,6 +46,7 @@ class TaskBacklog:
         self._pool = pool
         self._heads: dict[HeadKey, TaskHead] = {}
         self._pauses: dict[HeadKey, tuple[float, float]] = {}
+        self._claimed: dict[HeadKey, float] = {}
         self._hinted: set[int] = set()
         self._reads: list[float] = []
         self._next_read = 0.0
@@ -107,6 +108,7 @@ class TaskBacklog:
         self._next_read = max(ended + READ_EVERY, self._earliest_read)
         self._heads = {_key(head): head for head in heads}
         self._pauses = {key: pause for key, pause in self._pauses.items() if key in self._heads}
+        self._claimed = {key: at for key, at in self._claimed.items() if key in self._heads}
         self._changed(heads)
 
     async def _read_hinted(self) -> None:
@@ -156,10 +158,13 @@ class TaskBacklog:
         """Claim up to `limit` runs directly."""
         claims: list[Claim] = []
         for heads in self._ready(now):
-            if len(claims) < limit:
-                rest = limit - len(claims)
-                got = await self._store.tasks.claim(node, incarnation, heads, rest, evenly=evenly)
-                self._took(heads, len(got) < rest, {(claim.job, claim.queue) for claim in got})
+            rest = limit - len(claims)
+            if rest:
+                # Tasks of one priority share the capacity. Of several priorities, the highest is taken first.
+                alike = heads[0].priority == heads[-1].priority or evenly
+                each = -(-rest // len(heads)) if alike else rest
+                got = await self._store.tasks.claim(node, incarnation, heads, rest, each=each, evenly=evenly)
+                self._took(heads, Counter((claim.job, claim.queue) for claim in got), each)
                 claims += got
         return claims
 
@@ -169,7 +174,8 @@ class TaskBacklog:
         released = 0
         for heads in self._ready(now, wanted):
             count = await self._store.tasks.release(heads, limit, most=limit, pool=self._pool)
-            self._took(heads, count < limit, set() if count == 0 else {(head.job, head.queue) for head in heads})
+            if count < limit:
+                self._took(heads, Counter((head.job, head.queue) for head in heads if count), limit)
             released += count
         return released
 
@@ -190,7 +196,7 @@ class TaskBacklog:
         return released
 
     def _ready(self, now: datetime, queues: set[int] | None = None) -> Iterable[list[TaskHead]]:
-        """The heads to claim from now: those without concurrency keys, then those with."""
+        """The heads to claim from now, in groups: each is claimed by one statement."""
         moment = monotonic()
         ready = [
             head
@@ -200,22 +206,22 @@ class TaskBacklog:
             and (queues is None or head.queue in queues)
             and self._pauses.get(key, (0.0, 0.0))[0] <= moment
         ]
-        for keyed in (False, True):
-            some = [head for head in ready if head.keyed is keyed]
-            if len(some) > MAX_HEADS:
-                random.shuffle(some)
-                some = sorted(some, key=_urgency)[:MAX_HEADS]
-            if some:
-                yield some
+        for some in _groups(sorted(ready, key=self._turn)):
+            yield some
+            self._claimed |= dict.fromkeys(map(_key, some), moment)
 
-    def _took(self, heads: Sequence[TaskHead], drained: bool, gave: set[tuple[int, int]]) -> None:
-        """A claim of these heads found fewer runs than it asked for: nothing else of them is ready. They are read
-        again, for the time of their next run."""
-        if not drained:
-            return
+    def _turn(self, head: TaskHead) -> tuple[int, float]:
+        """Heads with the highest priority first, and of these the one that has waited longest for a claim."""
+        return -head.priority, self._claimed.get(_key(head), 0.0)
+
+    def _took(self, heads: Sequence[TaskHead], gave: Counter[tuple[int, int]], each: int) -> None:
+        """After a claim of `each` run of these heads. Those that gave fewer have nothing else that is ready; they are
+        read again, for the time of their next run."""
         moment = monotonic()
         for head in heads:
             key = _key(head)
+            if gave[head.job, head.queue] >= each:
+                continue
             self._heads.pop(key, None)
             if (head.job, head.queue) in gave:
                 self._pauses.pop(key, None)
@@ -229,5 +235,11 @@ def _key(head: TaskHead) -> HeadKey:
     return head.job, head.queue, head.keyed, head.priority
 
 
-def _urgency(head: TaskHead) -> int:
-    return -head.priority
+def _groups(heads: Sequence[TaskHead]) -> list[list[TaskHead]]:
+    """Of heads with and without concurrency keys, those of the highest priority, and the others."""
+    groups: list[list[TaskHead]] = []
+    for keyed in (False, True):
+        some = [head for head in heads if head.keyed is keyed]
+        first = [head for head in some if head.priority == some[0].priority]
+        groups += [first[:MAX_HEADS], some[len(first) :][:MAX_HEADS]]
+    return sorted((group for group in groups if group), key=lambda group: -group[0].priority)

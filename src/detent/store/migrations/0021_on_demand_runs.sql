@@ -32,6 +32,9 @@ ALTER TABLE cursors ADD CONSTRAINT cursors_priority_check CHECK (priority BETWEE
     ADD CONSTRAINT cursors_task_check CHECK (NOT task OR next_tick IS NULL) NOT VALID,
     ADD CONSTRAINT cursors_key_check CHECK (key_limit > 0 AND key_rate > 0) NOT VALID;
 
+-- For lists of a tenant's tasks, by its queues. Jobs with a schedule have no entry, and their fires update none of its columns.
+CREATE INDEX cursors_tasks ON cursors (queue, job) WHERE task;
+
 CREATE TABLE backlog (
     job          bigint NOT NULL,
     scheduled_at timestamptz NOT NULL,        -- when it is due, in whole milliseconds: part of its id, and its day in history
@@ -147,6 +150,8 @@ END $$;
 CREATE CONSTRAINT TRIGGER notify_enqueued AFTER INSERT ON backlog DEFERRABLE INITIALLY DEFERRED
     FOR EACH ROW WHEN (NEW.wakes) EXECUTE FUNCTION notify_enqueued();
 
+ALTER FUNCTION notify_enqueued() SET plan_cache_mode = force_generic_plan;
+
 -- The concurrency key of a run: its job's template with {{job}} and {{payload.a.b}} filled in. What is missing is empty.
 CREATE FUNCTION rendered_key(template text, job text, payload jsonb) RETURNS text LANGUAGE plpgsql IMMUTABLE AS $$
 DECLARE
@@ -236,8 +241,9 @@ CREATE OR REPLACE FUNCTION run_id(job bigint, at timestamptz, serial integer) RE
 $$;
 
 -- Enqueue runs of a job, all or none: `runs` is an array of at most 10,000 documents. Returns a row for each, in their order;
--- where a unique key is taken, the run that has it. It has the rights of its caller: the API calls it.
-CREATE FUNCTION enqueue_runs(of_job bigint, runs jsonb, may_refer boolean DEFAULT false, max_payload bigint DEFAULT 1048576)
+-- where a unique key is taken, the run that has it. It has the rights of its caller: the API calls it. `max_payload` in bytes,
+-- NULL: the limit of the tenant.
+CREATE FUNCTION enqueue_runs(of_job bigint, runs jsonb, may_refer boolean DEFAULT false, max_payload bigint DEFAULT NULL)
     RETURNS TABLE (run uuid, created boolean, status text, scheduled_at timestamptz) LANGUAGE plpgsql AS $$
 #variable_conflict use_column
 DECLARE
@@ -255,7 +261,7 @@ BEGIN
     END IF;
     SELECT j.job, j.name, j.tenant, c.queue, CASE WHEN c.task THEN c.queue ELSE on_demand_queue(j.tenant, c.queue, NULL) END AS own_queue, c.revision, c.priority, c.once,
            c.key_text, c.key_limit IS NOT NULL OR c.key_rate IS NOT NULL AS limited,
-           (SELECT incarnation FROM cluster) << 22 | 1 AS token, coalesce(t.max_payload_bytes, max_payload) AS max_payload
+           (SELECT incarnation FROM cluster) << 22 | 1 AS token, coalesce(max_payload, t.max_payload_bytes, 1048576) AS max_payload
       INTO known
       FROM jobs j JOIN cursors c ON c.job = j.job JOIN tenants t ON t.tenant = j.tenant
      WHERE j.job = of_job AND j.status <> 'deleted';
@@ -386,44 +392,47 @@ CREATE FUNCTION enqueue_many(task text, runs jsonb, tenant text DEFAULT 'default
     SELECT * FROM enqueue_runs(enqueued_job(task, tenant), runs)
 $$;
 
--- One run. Without a unique key it needs fewer statements than enqueue_runs.
+-- One run. Without keys and without a queue of its own, which is the usual case, it needs few statements.
 CREATE FUNCTION enqueue(task text, payload jsonb DEFAULT NULL, at timestamptz DEFAULT NULL, delay interval DEFAULT NULL,
         priority integer DEFAULT NULL, queue text DEFAULT NULL, unique_key text DEFAULT NULL, unique_for interval DEFAULT NULL,
-        concurrency_key text DEFAULT NULL, tenant text DEFAULT 'default')
-    RETURNS TABLE (run uuid, created boolean, status text, scheduled_at timestamptz) LANGUAGE plpgsql AS $$
-#variable_conflict use_column
+        concurrency_key text DEFAULT NULL, tenant text DEFAULT 'default',
+        OUT run uuid, OUT created boolean, OUT status text, OUT scheduled_at timestamptz) LANGUAGE plpgsql AS $$
+#variable_conflict use_variable
 DECLARE
     known record;
     refused text;
-    number bigint := enqueued_job($1, $10);
-    due timestamptz := due_time($3, $4, date_trunc('milliseconds', clock_timestamp()));
-    full_key text;
+    serial integer;
 BEGIN
-    IF $7 IS NOT NULL THEN
-        RETURN QUERY SELECT * FROM enqueue_runs(number, jsonb_build_array(jsonb_strip_nulls(jsonb_build_object(
-            'at', $3, 'delay_seconds', extract(epoch FROM $4), 'priority', $5, 'queue', $6, 'unique_key', $7,
-            'unique_for_seconds', extract(epoch FROM $8), 'concurrency_key', $9))
-            || CASE WHEN $2 IS NULL THEN '{}' ELSE jsonb_build_object('payload', $2) END));
+    SELECT j.job, c.queue, c.task, c.revision, c.priority, c.once, num_nonnulls(c.key_limit, c.key_rate, c.key_text) > 0 AS keyed,
+           (k.incarnation << 22) | 1 AS token, coalesce(t.max_payload_bytes, 1048576) AS max_payload INTO known
+      FROM cluster k, tenants t JOIN jobs j ON j.tenant = t.tenant JOIN cursors c ON c.job = j.job
+     WHERE t.name = $10 AND j.name = $1 AND j.status <> 'deleted';
+    IF NOT FOUND OR session_user <> current_user OR current_setting('role') <> 'none' THEN
+        PERFORM enqueued_job($1, $10);        -- raises what is wrong
+    END IF;
+    IF known.keyed OR NOT known.task OR num_nonnulls($6, $7, $8, $9) > 0 THEN
+        SELECT r.run, r.created, r.status, r.scheduled_at INTO run, created, status, scheduled_at
+          FROM enqueue_runs(known.job, jsonb_build_array(jsonb_strip_nulls(jsonb_build_object(
+                   'at', $3, 'delay_seconds', extract(epoch FROM $4), 'priority', $5, 'queue', $6, 'unique_key', $7,
+                   'unique_for_seconds', extract(epoch FROM $8), 'concurrency_key', $9))
+                   || CASE WHEN $2 IS NULL THEN '{}' ELSE jsonb_build_object('payload', $2) END)) AS r;
         RETURN;
     END IF;
-    SELECT j.name, j.tenant, c.queue, c.task, c.revision, c.priority, c.once, c.key_text,
-           c.key_limit IS NOT NULL OR c.key_rate IS NOT NULL AS limited,
-           (SELECT incarnation FROM cluster) << 22 | 1 AS token, coalesce(t.max_payload_bytes, 1048576) AS max_payload INTO known
-      FROM jobs j JOIN cursors c ON c.job = j.job JOIN tenants t ON t.tenant = j.tenant WHERE j.job = number;
-    refused := enqueue_problem($2, $3, $4, $5, $6, $7, $8, $9, known.max_payload, false);
-    IF refused IS NOT NULL THEN
-        RAISE EXCEPTION '%', refused USING ERRCODE = 'invalid_parameter_value';
+    scheduled_at := date_trunc('milliseconds', clock_timestamp());
+    IF num_nonnulls($3, $4, $5) > 0 OR pg_column_size($2) * 6::bigint > known.max_payload OR $2 @? '$.**.secret' THEN
+        refused := enqueue_problem($2, $3, $4, $5, NULL, NULL, NULL, NULL, known.max_payload, false);
+        IF refused IS NOT NULL THEN
+            RAISE EXCEPTION '%', refused USING ERRCODE = 'invalid_parameter_value';
+        END IF;
+        scheduled_at := due_time($3, $4, scheduled_at);
     END IF;
-    IF known.limited OR known.key_text IS NOT NULL OR $9 IS NOT NULL THEN
-        full_key := concurrency_key_of($9, known.key_text, known.limited, known.name, $2);
-    END IF;
-    RETURN QUERY
-    INSERT INTO backlog AS b (job, scheduled_at, not_before, token, serial, queue, revision, priority, once, keyed, wakes, key,
-                              payload)
-    VALUES (number, due, due, known.token, nextval('on_demand_serials')::integer,
-            CASE WHEN known.task AND $6 IS NULL THEN known.queue ELSE on_demand_queue(known.tenant, known.queue, $6) END, known.revision, coalesce($5, known.priority), known.once,
-            full_key IS NOT NULL, true, full_key, $2)
-    RETURNING run_id(b.job, b.scheduled_at, b.serial), true, 'pending', b.scheduled_at;
+    serial := nextval('on_demand_serials');
+    INSERT INTO backlog (job, scheduled_at, not_before, token, serial, queue, revision, priority, once, wakes, payload)
+    VALUES (known.job, scheduled_at, scheduled_at, known.token, serial, known.queue, known.revision,
+            coalesce($5, known.priority), known.once, true, $2);
+    run := run_id(known.job, scheduled_at, serial);
+    created := true;
+    status := 'pending';
 END $$;
 
 DO $$

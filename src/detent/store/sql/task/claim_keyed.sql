@@ -18,7 +18,7 @@ picked AS MATERIALIZED (
          WHERE job = ranges.job AND queue = ranges.queue AND keyed AND priority = ranges.priority AND NOT parked
            AND not_before <= now()
          ORDER BY not_before
-         LIMIT CASE WHEN $1::bigint IS NOT NULL THEN $6::bigint ELSE least($6::bigint, $8::bigint - (
+         LIMIT CASE WHEN $1::bigint IS NOT NULL THEN $9::bigint ELSE least($9::bigint, $8::bigint - (
              SELECT count(*) FROM (
                  SELECT FROM live_runs WHERE queue = ranges.queue AND priority = ranges.priority AND owner IS NULL
                     AND lane >= 0 AND not_before <= now() LIMIT $8::bigint) AS ready)) END

@@ -7,7 +7,8 @@ gone AS (
     DELETE FROM key_places k USING page
      WHERE k.scope = page.scope AND k.key = page.key AND k.place = page.place AND k.taken_by = page.taken_by
        AND pg_visible_in_snapshot(k.taken_by, pg_current_snapshot())
-       AND NOT EXISTS (SELECT FROM live_runs r WHERE r.job = k.job AND r.lane = k.lane AND r.scheduled_at = k.scheduled_at)
+       AND NOT EXISTS (
+           SELECT FROM live_runs r WHERE r.job = k.job AND r.lane = k.lane AND r.scheduled_at = k.scheduled_at)
     RETURNING k.scope)
 SELECT (SELECT count(*) FROM gone) AS gone, (SELECT count(*) FROM page) AS read, scope, key, place FROM page
  ORDER BY scope DESC, key DESC, place DESC LIMIT 1

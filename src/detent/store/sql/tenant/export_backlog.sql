@@ -19,8 +19,8 @@ SELECT r.job, r.scheduled_at AS at, r.serial, 'backlog' AS name,
     SELECT * FROM (
         SELECT b.* FROM heads CROSS JOIN LATERAL (
             SELECT * FROM backlog
-             WHERE job = v.job AND queue = heads.queue AND keyed = heads.keyed AND priority = heads.priority AND NOT parked
-               AND not_before = scheduled_at AND not_before >= behind.at
+             WHERE job = v.job AND queue = heads.queue AND keyed = heads.keyed AND priority = heads.priority
+               AND NOT parked AND not_before = scheduled_at AND not_before >= behind.at
                AND (not_before, serial) > (behind.at, behind.serial)
              ORDER BY not_before, serial LIMIT $2::integer) b
         UNION ALL
