@@ -6,7 +6,7 @@ them reads one index entry for each, however many runs wait behind it.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import AsyncIterator, Sequence
 from datetime import datetime
 from typing import NamedTuple
 from uuid import UUID
@@ -21,11 +21,19 @@ from detent.store.job_limits import job_limits
 from detent.store.live_runs import claims_of, make_way
 from detent.store.run_rows import key_of
 from detent.store.statement import Statement
+from detent.store.upkeep import RUNS_CHANNEL
 
 # A release leaves at most this many ready runs of a queue and priority in live_runs, which stays small.
 MAX_RELEASED = 2000
 END_BATCH = 1000
 PURGE_PAGE = 1000
+FIRST_SCOPE = -(1 << 62)
+# What holds keys, and the columns by which it is read page by page.
+PURGED_KEYS = (
+    (sql.task.PURGE_UNIQUE_KEYS, ("job", "key")),
+    (sql.task.PURGE_KEY_PLACES, ("scope", "key", "place")),
+    (sql.task.PURGE_KEY_RATES, ("scope", "key")),
+)
 COUNTED = 10_000
 
 TaskPage = tuple[list[TaskSummary], int | None]
@@ -139,15 +147,17 @@ class TaskStore:
 
     # -- upkeep
 
-    async def purge_unique_keys(self, after: ConcurrencyKey) -> ConcurrencyKey | None:
-        """Delete keys that are no longer held, one page after this key; returns the last key read, None at the end."""
-        rows = await self._database.fetch(PoolName.WORK, sql.task.PURGE_UNIQUE_KEYS, *after, PURGE_PAGE)
-        return (rows[0]["job"], rows[0]["key"]) if rows and rows[0]["read"] == PURGE_PAGE else None
-
-    async def purge_key_places(self, after: tuple[int, str, int]) -> tuple[int, str, int] | None:
-        """As `purge_unique_keys`, for places of concurrency keys."""
-        rows = await self._database.fetch(PoolName.WORK, sql.task.PURGE_KEY_PLACES, *after, PURGE_PAGE)
-        return (rows[0]["scope"], rows[0]["key"], rows[0]["place"]) if rows and rows[0]["read"] == PURGE_PAGE else None
+    async def purge_keys(self) -> AsyncIterator[int]:
+        """Delete unique keys, places and rates of concurrency keys that are no longer in use; yields how many after
+        each page."""
+        for statement, columns in PURGED_KEYS:
+            after: tuple[object, ...] = (FIRST_SCOPE, "", 0)[: len(columns)]
+            while True:
+                rows = await self._database.fetch(PoolName.WORK, statement, *after, PURGE_PAGE)
+                if not rows:
+                    break
+                yield rows[0]["gone"]
+                after = tuple(rows[0][column] for column in columns)
 
 
 async def enqueue(connection: Connection, job: int, runs: str) -> list[EnqueuedRun]:
@@ -166,7 +176,8 @@ async def trigger(connection: Connection, job: int, payload: str | None) -> tupl
     key = decode_run_id(run.id)
     assert key is not None
     laned = [head for head in await heads_on(connection, job) if head.laned]
-    await release_laned_on(connection, laned)
+    if await release_laned_on(connection, laned):
+        await connection.fetch(sql.feed.NOTIFY.text, RUNS_CHANNEL, "ready")
     return key, bool(laned) and bool(await connection.fetch(sql.task.FIND.text, *key))
 
 

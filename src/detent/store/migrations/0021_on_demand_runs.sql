@@ -64,6 +64,8 @@ CREATE TABLE backlog (
 CREATE INDEX backlog_ready ON backlog (job, queue, keyed, priority, not_before) WHERE NOT parked;
 -- In the order of task/unpark: otherwise it would sort all runs of a key.
 CREATE INDEX backlog_parked ON backlog (job, key, priority DESC, not_before) WHERE parked;
+-- For lists of runs by their time: those that backlog_ready does not have in this order. No enqueue writes to it.
+CREATE INDEX backlog_moved ON backlog (job, scheduled_at) WHERE parked OR not_before <> scheduled_at;
 
 -- The holder of a unique key. Settles release nothing: the next enqueue that wants the key checks whether the run of its
 -- holder has ended. `taken_by` is the transaction that wrote the row: a holder that a snapshot cannot see has not ended.
@@ -105,24 +107,34 @@ CREATE TABLE enqueue_grants (
     PRIMARY KEY (tenant, role)
 );
 
--- Every run, finished or not, under one vocabulary.
+-- Every run, finished or not, under one vocabulary. A view that is replaced loses its options, of which `detent db migrate
+-- --tenant-role` sets one: it stays. `waiting`: it is in the backlog, which a query with NOT waiting does not read.
+SELECT set_config('detent.view_options', coalesce(array_to_string(reloptions, ', '), ''), true) FROM pg_class
+ WHERE oid = 'runs'::regclass;
 CREATE OR REPLACE VIEW runs AS
 SELECT job, scheduled_at, serial,
        CASE WHEN owner IS NOT NULL THEN 'running' WHEN attempt > 1 OR crashes > 0 THEN 'retrying' ELSE 'pending' END AS status,
        CASE WHEN cancel THEN 'cancelling' END AS reason, attempt, token, owner AS node, revision,
        started_at, NULL::timestamptz AS finished_at, NULL::text AS result,
-       NULL::integer AS ticks, NULL::timestamptz AS until, not_before
+       NULL::integer AS ticks, NULL::timestamptz AS until, not_before, false AS waiting, key, payload
   FROM live_runs
 UNION ALL
 SELECT job, scheduled_at, serial,
        CASE status WHEN 1 THEN 'succeeded' WHEN 2 THEN 'dead' WHEN 3 THEN 'cancelled' WHEN 4 THEN 'skipped' ELSE 'missed' END,
-       reason, attempt, token, node, revision, started_at, finished_at, result, ticks, until, NULL
+       reason, attempt, token, node, revision, started_at, finished_at, result, ticks, until, NULL, false,
+       key, payload
   FROM run_history
 UNION ALL
 SELECT job, scheduled_at, serial, CASE WHEN attempt > 1 OR crashes > 0 THEN 'retrying' ELSE 'pending' END,
        CASE WHEN parked THEN 'waiting for its concurrency key' END, attempt, token, NULL, revision, NULL, NULL, NULL, NULL, NULL,
-       not_before
+       not_before, true, key, payload
   FROM backlog;
+DO $$
+BEGIN
+    IF current_setting('detent.view_options') <> '' THEN
+        EXECUTE format('ALTER VIEW runs SET (%s)', current_setting('detent.view_options'));
+    END IF;
+END $$;
 
 -- A hint to the workers, sent when the transaction of an enqueue commits: the trigger is deferred, so that a long transaction
 -- of the caller neither notifies too early nor holds the lock for long. NOTIFY takes a lock that all committing transactions
@@ -199,6 +211,9 @@ BEGIN
     IF number IS NULL THEN
         INSERT INTO queues AS q (tenant, name, needs) VALUES (of_tenant, wanted_name, wanted_needs)
         ON CONFLICT (tenant, name, needs) DO UPDATE SET unused_since = NULL RETURNING q.queue INTO number;
+        -- Otherwise workers would read it with all queues after 20 seconds.
+        INSERT INTO changes (channel, payload) SELECT 'detent_runs', 'queues' FROM cluster WHERE feed_until > now();
+        PERFORM pg_notify('detent_runs', 'queues');
     END IF;
     RETURN number;
 END $$;
