@@ -32,6 +32,9 @@ ALTER TABLE cursors ADD CONSTRAINT cursors_priority_check CHECK (priority BETWEE
     ADD CONSTRAINT cursors_task_check CHECK (NOT task OR next_tick IS NULL) NOT VALID,
     ADD CONSTRAINT cursors_key_check CHECK (key_limit > 0 AND key_rate > 0) NOT VALID;
 
+-- For lists of a tenant's tasks, by its queues. Jobs with a schedule have no entry, and their fires update none of its columns.
+CREATE INDEX cursors_tasks ON cursors (queue, job) WHERE task;
+
 CREATE TABLE backlog (
     job          bigint NOT NULL,
     scheduled_at timestamptz NOT NULL,        -- when it is due, in whole milliseconds: part of its id, and its day in history
@@ -221,8 +224,9 @@ CREATE OR REPLACE FUNCTION run_id(job bigint, at timestamptz, serial integer) RE
 $$;
 
 -- Enqueue runs of a job, all or none: `runs` is an array of at most 10,000 documents. Returns a row for each, in their order;
--- where a unique key is taken, the run that has it. It has the rights of its caller: the API calls it.
-CREATE FUNCTION enqueue_runs(of_job bigint, runs jsonb, may_refer boolean DEFAULT false, max_payload bigint DEFAULT 1048576)
+-- where a unique key is taken, the run that has it. It has the rights of its caller: the API calls it. `max_payload` in bytes,
+-- NULL: the limit of the tenant.
+CREATE FUNCTION enqueue_runs(of_job bigint, runs jsonb, may_refer boolean DEFAULT false, max_payload bigint DEFAULT NULL)
     RETURNS TABLE (run uuid, created boolean, status text, scheduled_at timestamptz) LANGUAGE plpgsql AS $$
 #variable_conflict use_column
 DECLARE
@@ -240,7 +244,7 @@ BEGIN
     END IF;
     SELECT j.job, j.name, j.tenant, c.queue, CASE WHEN c.task THEN c.queue ELSE on_demand_queue(j.tenant, c.queue, NULL) END AS own_queue, c.revision, c.priority, c.once,
            c.key_text, c.key_limit IS NOT NULL OR c.key_rate IS NOT NULL AS limited,
-           (SELECT incarnation FROM cluster) << 22 | 1 AS token, coalesce(t.max_payload_bytes, max_payload) AS max_payload
+           (SELECT incarnation FROM cluster) << 22 | 1 AS token, coalesce(max_payload, t.max_payload_bytes, 1048576) AS max_payload
       INTO known
       FROM jobs j JOIN cursors c ON c.job = j.job JOIN tenants t ON t.tenant = j.tenant
      WHERE j.job = of_job AND j.status <> 'deleted';
