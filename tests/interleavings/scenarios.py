@@ -56,7 +56,7 @@ class Scenario(Play):
         if self.lanes is None:
             return []
         taken = await admin.fetchval("SELECT count(*) FROM live_runs")
-        wanted = min(self.lanes, len(world.fired) + len(world.triggered))
+        wanted = min(self.lanes, len(world.fired) + len(world.enqueued))
         return [] if taken == wanted else [f"{taken} lanes are taken where {wanted} should be"]
 
     def mutated(self, texts: Mapping[str, str]) -> Scenario:

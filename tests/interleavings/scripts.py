@@ -9,8 +9,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from datetime import timedelta
 from typing import Any
+from uuid import UUID
 
-from detent.domain.identity import MANUAL, RunKey
+from detent.domain.identity import MANUAL, RunKey, decode_run_id
 from detent.domain.run import Claim
 from detent.store.live_runs import Settlement, settle_statement
 from tests.interleavings.harness import Actor, Rows, Script
@@ -27,6 +28,9 @@ from tests.interleavings.world import (
 )
 
 NO_DELAY = timedelta(0)
+LARGEST_PAYLOAD = 1 << 20
+# Where on-demand runs of job 1 wait that have no concurrency key: job, queue, keyed, priority.
+HEAD = ([1], [1], [False], [5])
 
 
 def columns(claims: Sequence[Claim]) -> tuple[Sequence[object], ...]:
@@ -272,13 +276,22 @@ def cancels(at: int = 0) -> Script:
 
 
 def triggers() -> Script:
+    """Enqueue a run of a job with a schedule, and give it a lane of its job if one is free."""
+
     async def script(actor: Actor, world: World) -> None:
         await actor.open("run/lock_job", 1)
-        (row,) = await actor.run("run/trigger", 1, MANUAL)
+        (row,) = await actor.run("task/enqueue", 1, "[{}]", True, LARGEST_PAYLOAD)
+        await actor.run("task/release_laned", *HEAD)
         await actor.commit()
-        world.triggered.append(RunKey(1, row["at"], row["serial"]))
+        world.enqueued.append(key_of_run(row["run"]))
 
     return script
+
+
+def key_of_run(run: UUID) -> RunKey:
+    key = decode_run_id(run)
+    assert key is not None
+    return key
 
 
 def edits(to_schedule: int, step: timedelta) -> Script:
@@ -299,7 +312,7 @@ async def _edit(actor: Actor, to_schedule: int, step: timedelta) -> bool:
     generation = row["generation"]
     revised = await actor.open(
         "job/revise", [1], [generation], [1], [1], [to_schedule], [5], [-1], [False], [None],
-        ["1"], ["{}"], ["http"], ["[]"], None, [last_tick], None, [1], [100],
+        ["1"], ["{}"], ["http"], ["[]"], None, [last_tick], None, [1], [100], [False], [None], [None], [False], [None],
     )  # fmt: skip
     moved = revised and await actor.run(
         "cursor/move", [1], [generation + 1], [last_tick], [next_tick], [next_tick], [False], [None], ["active"],
