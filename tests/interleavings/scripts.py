@@ -9,9 +9,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from datetime import timedelta
 from typing import Any
-from uuid import UUID
 
-from detent.domain.identity import MANUAL, RunKey, decode_run_id
+from detent.domain.identity import MANUAL, RunKey
 from detent.domain.run import Claim
 from detent.store.live_runs import Settlement, settle_statement
 from tests.interleavings.harness import Actor, Rows, Script
@@ -28,9 +27,6 @@ from tests.interleavings.world import (
 )
 
 NO_DELAY = timedelta(0)
-LARGEST_PAYLOAD = 1 << 20
-# Where on-demand runs of job 1 wait that have no concurrency key: job, queue, keyed, priority.
-HEAD = ([1], [1], [False], [5])
 
 
 def columns(claims: Sequence[Claim]) -> tuple[Sequence[object], ...]:
@@ -59,7 +55,7 @@ def fires(
                 claims = [claim for job in jobs if (claim := _handed_off(job, number, exceptions.get(job)))]
                 world.grant(node, claims)
                 if claims and settles:
-                    await _settle(actor, world, node, claims)
+                    await settle_all(actor, world, node, claims)
             if any(_refused(row) for row in rows):
                 return
 
@@ -99,7 +95,7 @@ def fires_in_two_transactions(node: int) -> Script:
         inserted = await actor.run("fire: run", *arguments)
         if not inserted:
             world.grant(node, [held()])
-            await _settle(actor, world, node, [held()])
+            await settle_all(actor, world, node, [held()])
 
     return script
 
@@ -122,7 +118,7 @@ def takes_over(
         if refires:
             await _refire(actor, node)
         if claims:
-            await _claim_and_settle(actor, world, node)
+            await claim_and_settle(actor, world, node)
 
     return script
 
@@ -133,7 +129,7 @@ def beats_and_claims(node: int, clock_offset: float = 0.0) -> Script:
     async def script(actor: Actor, world: World) -> None:
         (beat,) = await actor.run("node/heartbeat", node, clock_offset, None, None, None)
         if beat["remaining"] is not None:
-            await _claim_and_settle(actor, world, node)
+            await claim_and_settle(actor, world, node)
 
     return script
 
@@ -161,7 +157,7 @@ async def _refire(actor: Actor, node: int) -> None:
 
 def claims_and_settles(node: int, *, held_open: bool = True) -> Script:
     async def script(actor: Actor, world: World) -> None:
-        await _claim_and_settle(actor, world, node, held_open)
+        await claim_and_settle(actor, world, node, held_open)
 
     return script
 
@@ -177,7 +173,7 @@ def claims(node: int) -> Script:
     return script
 
 
-async def _claim_and_settle(actor: Actor, world: World, node: int, held_open: bool = False) -> None:
+async def claim_and_settle(actor: Actor, world: World, node: int, held_open: bool = False) -> None:
     if held_open:
         rows = await actor.open("run/claim", node, INCARNATION, [1], 10, False)
         await actor.commit()
@@ -186,7 +182,7 @@ async def _claim_and_settle(actor: Actor, world: World, node: int, held_open: bo
     claims = [Claim(*row.values()) for row in rows]
     world.grant(node, claims)
     if claims:
-        await _settle(actor, world, node, claims, held_open=held_open)
+        await settle_all(actor, world, node, claims, held_open=held_open)
 
 
 def settles(node: int, claim: Claim) -> Script:
@@ -194,7 +190,17 @@ def settles(node: int, claim: Claim) -> Script:
 
     async def script(actor: Actor, world: World) -> None:
         world.grant(node, [claim])
-        await _settle(actor, world, node, [claim])
+        await settle_all(actor, world, node, [claim])
+
+    return script
+
+
+def settles_at_once(node: int, claim: Claim) -> Script:
+    """As `settles`, in one step: for others that neither lock the run nor wait for it."""
+
+    async def script(actor: Actor, world: World) -> None:
+        world.grant(node, [claim])
+        await settle_all(actor, world, node, [claim], held_open=False)
 
     return script
 
@@ -208,11 +214,11 @@ def settles_late(node: int, claim: Claim) -> Script:
     return script
 
 
-async def _settle(actor: Actor, world: World, node: int, claims: Sequence[Claim], *, held_open: bool = True) -> None:
+async def settle_all(actor: Actor, world: World, node: int, claims: Sequence[Claim], *, held_open: bool = True) -> None:
     """Settle; what matched nothing is looked up, and kept as stale if it had not committed before."""
     late = await _try_to_settle(actor, world, node, claims, held_open)
     if late:
-        await _tell_stale(actor, world, node, late)
+        await tell_stale(actor, world, node, late)
 
 
 async def _try_to_settle(
@@ -231,7 +237,7 @@ async def _try_to_settle(
     return [item for item in batch if (item.claim.job, item.claim.lane) in missed]
 
 
-async def _tell_stale(actor: Actor, world: World, node: int, late: Sequence[Settlement]) -> None:
+async def tell_stale(actor: Actor, world: World, node: int, late: Sequence[Settlement]) -> None:
     jobs, _, ats, serials, tokens = columns([item.claim for item in late])
     if await actor.run("run/find_settled", jobs, ats, serials, tokens):
         raise AssertionError("a settle that was sent once and matched nothing was taken for a repeated one")
@@ -250,7 +256,7 @@ def fails_and_tries_again(node: int, claim: Claim) -> Script:
         at = [claim.scheduled_at]
         await actor.open("run/settle_retry", node, *columns([claim]), at, at, ["failed"], ["no"], [NO_DELAY])
         await actor.commit()
-        await _claim_and_settle(actor, world, node)
+        await claim_and_settle(actor, world, node)
 
     return script
 
@@ -260,7 +266,7 @@ def gives_back_and_claims_again(node: int, claim: Claim) -> Script:
         world.grant(node, [claim])
         await actor.open("run/give_back", node, *columns([claim]))
         await actor.commit()
-        await _claim_and_settle(actor, world, node)
+        await claim_and_settle(actor, world, node)
 
     return script
 
@@ -273,25 +279,6 @@ def cancels(at: int = 0) -> Script:
             world.cancel(RunKey(row["job"], row["scheduled_at"], row["serial"]), row["owner"] is None)
 
     return script
-
-
-def triggers() -> Script:
-    """Enqueue a run of a job with a schedule, and give it a lane of its job if one is free."""
-
-    async def script(actor: Actor, world: World) -> None:
-        await actor.open("run/lock_job", 1)
-        (row,) = await actor.run("task/enqueue", 1, "[{}]", True, LARGEST_PAYLOAD)
-        await actor.run("task/release_laned", *HEAD)
-        await actor.commit()
-        world.enqueued.append(key_of_run(row["run"]))
-
-    return script
-
-
-def key_of_run(run: UUID) -> RunKey:
-    key = decode_run_id(run)
-    assert key is not None
-    return key
 
 
 def edits(to_schedule: int, step: timedelta) -> Script:
@@ -392,6 +379,6 @@ def promotes_and_claims(node: int, *, held_open: bool = True) -> Script:
             await actor.commit()
         else:
             await actor.run("run/promote", None, 1000)
-        await _claim_and_settle(actor, world, node)
+        await claim_and_settle(actor, world, node)
 
     return script
