@@ -41,6 +41,9 @@ DRAIN_SECONDS = 180.0
 # call. W4: called, not settled. W5: settled, not committed. W6: committed, reply unseen.
 STEPS = {"W1": (5, 60), "W2": (5, 60), "W3": (50, 500), "W4": (50, 500), "W5": (5, 60), "W6": (5, 60)}
 STEP_SHARE = 0.4
+COUNT = """
+SELECT (SELECT count(*) FROM public.orders WHERE created), (SELECT count(*) FROM attempts WHERE outcome = 'lost')
+"""
 
 
 class Scale(NamedTuple):
@@ -144,13 +147,14 @@ class Trade:
             return
 
     async def count_runs(self) -> None:
-        """Until there are enough."""
+        """Until there are enough, and enough was broken."""
         async with self.server.session() as look:
-            while await look.fetchval("SELECT count(*) FROM public.orders WHERE created") < self.scale.runs:
+            while not self.over.is_set():
                 await self._wait(0.5)
-                if self.over.is_set():
-                    return
-        self.over.set()
+                runs, lost = await look.fetchrow(COUNT)
+                killed = {kill.place[0] for kill in self.kills}
+                if runs >= self.scale.runs and lost and len(killed) == len("ne"):
+                    self.over.set()
 
 
 def _is_ready(path: Path, process: subprocess.Popen[bytes]) -> bool:
