@@ -180,7 +180,7 @@ class PullStore:
 
 
 def _claim(row: Row) -> Claim:
-    return Claim(*(row[name] for name in Claim._fields if name != "queue"))
+    return Claim(**{name: row[name] for name in Claim._fields if name != "queue"})
 
 
 def _definition(row: Row) -> Definition | None:

@@ -30,8 +30,8 @@ PURGE_PAGE = 1000
 
 
 class TaskHead(NamedTuple):
-    """Where on-demand runs wait. `not_before`: when the first of them may start. `laned`: their job has a schedule, and
-    they need one of its lanes."""
+    """Where on-demand runs wait. `not_before`: when the first of them may start, in `wait` seconds from when this was
+    read. `laned`: their job has a schedule, and they need one of its lanes."""
 
     job: int
     queue: int
@@ -39,6 +39,7 @@ class TaskHead(NamedTuple):
     priority: int
     not_before: datetime
     laned: bool
+    wait: float = 0.0
 
 
 class EnqueuedRun(NamedTuple):
@@ -73,13 +74,24 @@ class TaskStore:
         rows = await self._database.fetch_guarded(PoolName.WORK, _claim(heads), "", "W2", node, *arguments)
         return claims_of(rows)
 
+    async def claim_parked(
+        self, node: int, incarnation: int, keys: Sequence[ConcurrencyKey], queues: Sequence[int], limit: int
+    ) -> tuple[list[Claim], set[int]]:
+        """Claim up to `limit` runs that wait for a place of these keys. Also returns the jobs of those that became
+        ready instead."""
+        arguments = (node, incarnation, *zip(*keys, strict=True), list(queues), limit)
+        rows = await self._database.fetch_guarded(PoolName.WORK, sql.task.CLAIM_PARKED, "", "W2", *arguments)
+        claims = [Claim(*list(row.values())[:-1]) for row in rows if row["claimed"]]
+        return claims, {row["job"] for row in rows if not row["claimed"]}
+
     async def release(
-        self, heads: Sequence[TaskHead], limit: int, *, most: int = MAX_RELEASED, pool: PoolName = PoolName.WORK
-    ) -> int:
-        """Make up to `limit` runs of these heads pending runs, which any worker may claim, fairly and under limits. At
-        most `most` ready runs of each queue and priority are left in live_runs."""
-        arguments = (None, 0, *_columns(heads), limit, False, most)
-        return len(await self._database.fetch(pool, _claim(heads), *arguments))
+        self, heads: Sequence[TaskHead], *, most: int = MAX_RELEASED, pool: PoolName = PoolName.WORK
+    ) -> list[tuple[int, int]]:
+        """Make runs of these heads pending runs, which any worker may claim, fairly and under limits: at most `most` of
+        each head, and at most as many ready runs of each queue and priority are left in live_runs. Returns the job and
+        the queue of each run."""
+        arguments = (None, 0, *_columns(heads), MAX_RELEASED, False, most)
+        return [(row["job"], row["queue"]) for row in await self._database.fetch(pool, _claim(heads), *arguments)]
 
     async def release_laned(self, heads: Sequence[TaskHead], *, pool: PoolName = PoolName.WORK) -> bool:
         """Give runs of jobs with a schedule free lanes of their jobs; returns whether any got one."""
@@ -95,9 +107,11 @@ class TaskStore:
         rows = await self._database.fetch(pool, sql.task.UNPARK, *zip(*keys, strict=True))
         return {row["job"] for row in rows}
 
-    async def parked_keys(self, after: ConcurrencyKey, limit: int) -> list[ConcurrencyKey]:
+    async def parked_keys(
+        self, after: ConcurrencyKey, limit: int, *, pool: PoolName = PoolName.WORK
+    ) -> list[ConcurrencyKey]:
         """Concurrency keys that runs wait for, after this one."""
-        rows = await self._database.fetch(PoolName.WORK, sql.task.LIST_PARKED_KEYS, *after, limit)
+        rows = await self._database.fetch(pool, sql.task.LIST_PARKED_KEYS, *after, limit)
         return [(row["job"], row["key"]) for row in rows]
 
     async def end_of_deleted_jobs(self) -> int:
