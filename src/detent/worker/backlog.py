@@ -19,7 +19,7 @@ from detent.errors import DetentError
 from detent.runtime.clock import monotonic
 from detent.store import Store
 from detent.store.db import OutcomeUnknown, PoolName
-from detent.store.tasks import MAX_RELEASED, ConcurrencyKey
+from detent.store.tasks import MAX_RELEASED, ConcurrencyKey, TaskHead
 from detent.telemetry.log import logger
 from detent.worker.heads import HeadKey, TaskHeads, chosen_fairly, chosen_first, in_bands, key_of_head
 
@@ -82,13 +82,13 @@ class TaskBacklog:
 
     # --- runs that wait for a concurrency key, or for a lane ---
 
-    async def refresh(self, queues: Sequence[int] | None) -> None:
+    async def refresh(self, queues: Sequence[int] | None, *, fresh: bool = False) -> None:
         """Make runs ready whose concurrency key has a free place, and read the heads that may have changed. None: all
-        queues."""
+        queues. `fresh`: read all heads, if that is not expensive."""
         await self._sweep()
         if self.freed_keys:
             await self._unpark()
-        read = await self.heads.refresh(queues)
+        read = await self.heads.refresh(queues, fresh=fresh)
         if self._tried_lanes and read:
             self._tried_lanes = {key for key in self._tried_lanes if key in self.heads.known and key[0] not in read}
 
@@ -123,16 +123,16 @@ class TaskBacklog:
         self.heads.stale |= jobs
         return claims
 
+    def untried_lanes(self) -> list[TaskHead]:
+        """Heads of jobs with a schedule that are due, and for which a lane may be free."""
+        return [head for head in self.heads.ready(laned=True) if key_of_head(head) not in self._tried_lanes]
+
     async def release_laned(self, queues: Collection[int] | None = None) -> bool:
         """Give runs of jobs with a schedule free lanes of their jobs, those of some queues or of all; returns whether
         any got one."""
         freed, self._freed_jobs = self._freed_jobs, set()
-        heads = [
-            head
-            for head in self.heads.ready(laned=True)
-            if (queues is None or head.queue in queues)
-            and (head.job in freed or key_of_head(head) not in self._tried_lanes)
-        ]
+        self._tried_lanes = {key for key in self._tried_lanes if key[0] not in freed}
+        heads = [head for head in self.untried_lanes() if queues is None or head.queue in queues]
         if not heads:
             return False
         try:

@@ -18,6 +18,7 @@ from detent.store.tasks import TaskHead
 READ_EVERY = 5.0
 # After reading all heads, this many times as long without reading all of them again.
 READ_SHARE = 20
+CHEAP_READ = 0.01
 AFTER_HINT = (0.004, 0.03, 0.2)
 # Heads of one statement.
 MAX_HEADS = 200
@@ -43,6 +44,7 @@ class TaskHeads:
         self._reads: list[float] = []
         self._next_read = 0.0
         self._earliest_read = 0.0
+        self._read_seconds = 0.0
         self._queues: list[int] | None = []
         self.laned_jobs: frozenset[int] = frozenset()
 
@@ -63,14 +65,15 @@ class TaskHeads:
         else:
             self.stale |= set(jobs)
 
-    async def refresh(self, queues: Sequence[int] | None) -> set[int]:
-        """Read those that may have changed; returns their jobs."""
+    async def refresh(self, queues: Sequence[int] | None, *, fresh: bool = False) -> set[int]:
+        """Read those that may have changed; returns their jobs. `fresh`: read all, if that is not expensive."""
         wanted = None if queues is None else sorted(queues)
         if wanted != self._queues:
             self._queues, self._next_read = wanted, 0.0
         now = monotonic()
         follow_up = bool(self._reads) and self._reads[0] <= now
-        if now >= self._next_read or (follow_up and now >= self._earliest_read):
+        cheap = fresh and self._read_seconds <= CHEAP_READ
+        if now >= self._next_read or cheap or (follow_up and now >= self._earliest_read):
             return await self._read_all()
         return await self._read_stale() if self.stale else set()
 
@@ -86,7 +89,8 @@ class TaskHeads:
             raise
         ended = monotonic()
         self._reads = [at for at in self._reads if at > began]
-        self._earliest_read = ended + READ_SHARE * (ended - began)
+        self._read_seconds = ended - began
+        self._earliest_read = ended + READ_SHARE * self._read_seconds
         self._next_read = max(ended + READ_EVERY, self._earliest_read)
         jobs = {key[0] for key in self.known} | {head.job for head in heads}
         self.known, self._due = {}, {}

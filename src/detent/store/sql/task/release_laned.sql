@@ -22,7 +22,8 @@ next AS MATERIALIZED (
       JOIN counted USING (job) CROSS JOIN LATERAL (
         SELECT * FROM backlog
          WHERE job = head.job AND queue = head.queue AND keyed = head.keyed AND priority = head.priority AND NOT parked
-           AND not_before <= now() AND queue <> ALL (ARRAY(SELECT queue FROM suspended_queues))
+           -- Not now(): a trigger was enqueued after this transaction began.
+           AND not_before <= (SELECT clock_timestamp()) AND queue <> ALL (ARRAY(SELECT queue FROM suspended_queues))
          ORDER BY not_before LIMIT counted.free FOR UPDATE SKIP LOCKED) b),
 placed AS MATERIALIZED (SELECT next.*, lanes.lane FROM next JOIN lanes USING (job, nth)),
 taken AS (
