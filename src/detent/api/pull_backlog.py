@@ -1,7 +1,7 @@
 """On-demand runs for pull workers: before a claim, those that are ready become pending runs.
 
-One memory of the backlog serves all tenants of this process (`worker/backlog.py`), so it reads outside of their walls; of
-what it knows, a claim only uses the queues of its own tenant.
+One memory of the backlog serves all tenants of this process (`worker/backlog.py`), so it reads outside of their walls;
+of what it knows, a claim only uses the queues of its own tenant.
 """
 
 from __future__ import annotations

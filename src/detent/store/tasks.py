@@ -55,6 +55,13 @@ ConcurrencyKey = tuple[int, str]
 """A job, and a concurrency key of its runs."""
 
 
+class Freed(NamedTuple):
+    """What runs have freed by their end: concurrency keys, and lanes of jobs with a schedule."""
+
+    keys: set[ConcurrencyKey]
+    jobs: set[int]
+
+
 class TaskStore:
     def __init__(self, database: Database) -> None:
         self._database = database
@@ -106,6 +113,17 @@ class TaskStore:
         """Make runs that wait for a place of these concurrency keys ready; returns their jobs."""
         rows = await self._database.fetch(pool, sql.task.UNPARK, *zip(*keys, strict=True))
         return {row["job"] for row in rows}
+
+    async def reuse(self, freed: Freed, *, pool: PoolName = PoolName.WORK) -> set[int]:
+        """Give runs what others have freed: a place of their concurrency key, or a lane. Returns the jobs of those that
+        are ready now."""
+        jobs = await self.unpark(sorted(freed.keys), pool=pool) if freed.keys else set()
+        if freed.jobs:
+            heads = await self.heads(None, sorted(freed.jobs), pool=pool)
+            laned = [head for head in heads if head.laned and head.wait <= 0]
+            if laned and await self.release_laned(laned, pool=pool):
+                jobs |= {head.job for head in laned}
+        return jobs
 
     async def parked_keys(
         self, after: ConcurrencyKey, limit: int, *, pool: PoolName = PoolName.WORK

@@ -144,7 +144,9 @@ class Claiming:
         rest = capacity - len(claims)
         self._contended = not rest and any(claim.lane < FIRST_TASK_LANE for claim in claims)
         if rest:
-            claims += await self._or_fewer(self.backlog.claim(node, incarnation, rest, evenly=self._evenly), bool(claims))
+            claims += await self._or_fewer(
+                self.backlog.claim(node, incarnation, rest, evenly=self._evenly), bool(claims)
+            )
             self._unknown = self._unknown or self.backlog.unknown
         return claims
 

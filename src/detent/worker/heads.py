@@ -194,9 +194,7 @@ def chosen_first(heads: list[TaskHead], *, evenly: bool) -> list[TaskHead]:
     return heads[:MAX_HEADS]
 
 
-def chosen_fairly(
-    heads: Iterable[TaskHead], tenant_of: Callable[[int], object], *, evenly: bool
-) -> list[TaskHead]:
+def chosen_fairly(heads: Iterable[TaskHead], tenant_of: Callable[[int], object], *, evenly: bool) -> list[TaskHead]:
     """The heads of a release: of each tenant those that its claim would take first, and one of each in turn."""
     of_tenants: defaultdict[object, list[TaskHead]] = defaultdict(list)
     for head in heads:
