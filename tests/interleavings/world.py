@@ -215,7 +215,11 @@ class Survivor:
 
     async def _promote_and_run(self) -> bool:
         await self._run("run/promote", None, 1000)
-        rows = await self._claim_from_backlog() if await self._admin.fetchval("SELECT EXISTS (SELECT FROM backlog)") else []
+        rows = (
+            await self._claim_from_backlog()
+            if await self._admin.fetchval("SELECT EXISTS (SELECT FROM backlog)")
+            else []
+        )
         rows += await self._run("run/claim", SURVIVOR, INCARNATION, [1], 1000, False)
         claims = [Claim(*row.values()) for row in rows]
         self._world.grant(SURVIVOR, claims)
