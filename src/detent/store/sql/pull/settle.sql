@@ -16,7 +16,8 @@ leases AS MATERIALIZED (
            AND tenant = $1
            FOR UPDATE) l),
 ended AS MATERIALIZED (
-    SELECT leases.*, r.attempt, r.revision, r.crashes, r.lost_alone, r.queue, r.priority, r.once, r.key, r.payload, CASE WHEN r.cancel AND leases.status IS DISTINCT FROM 1 THEN 3
+    SELECT leases.*, r.attempt, r.revision, r.crashes, r.lost_alone, r.queue, r.priority, r.once, r.key,
+           r.payload, CASE WHEN r.cancel AND leases.status IS DISTINCT FROM 1 THEN 3
            ELSE leases.status END AS final,
            CASE WHEN r.cancel AND leases.status IS DISTINCT FROM 1 THEN 'cancelled' ELSE leases.reason END AS why
       FROM (SELECT * FROM leases ORDER BY job, lane) leases CROSS JOIN LATERAL (

@@ -1,5 +1,5 @@
--- Deleted jobs that have runs in the backlog: a deletion itself only changes its job, and an enqueue that commits after it
--- leaves runs behind. Through both indexes from one job to the next.
+-- Deleted jobs that have runs in the backlog: a deletion itself only changes its job, and an enqueue that commits after
+-- it leaves runs behind. Through both indexes from one job to the next.
 WITH RECURSIVE ready AS (
     (SELECT job FROM backlog WHERE NOT parked ORDER BY job LIMIT 1)
     UNION ALL

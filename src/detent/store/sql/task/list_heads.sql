@@ -1,7 +1,8 @@
--- Where on-demand runs wait: job, queue, whether they have concurrency keys, and priority; with the time of the first of
--- each. $1 queue numbers that are served, NULL: all; $2 jobs, NULL: all. From one to the next through the index, however many runs
--- wait in each. `laned`: the job has a schedule, so its runs need one of its lanes. Jobs that do not start runs now are
--- left out as a whole: deleted and paused tasks, suspended tenants, and everything while the cluster is held.
+-- Where on-demand runs wait: job, queue, whether they have concurrency keys, and priority; with the time of the first
+-- of each. $1 queue numbers that are served, NULL: all; $2 jobs, NULL: all. From one to the next through the index,
+-- however many runs wait in each. `laned`: the job has a schedule, so its runs need one of its lanes. Jobs that do not
+-- start runs now are left out as a whole: deleted and paused tasks, suspended tenants, and everything while the cluster
+-- is held.
 WITH RECURSIVE heads AS (
     (SELECT job, queue, keyed, priority, not_before FROM backlog
       WHERE NOT parked AND job >= coalesce((SELECT min(j) FROM unnest($2::bigint[]) AS j), 0)
