@@ -35,7 +35,7 @@ OPEN = "(SELECT held_at IS NULL FROM cluster)"
 NOT_SUSPENDED = "queue <> ALL (ARRAY(SELECT queue FROM suspended_queues))"
 LANE = "ON CONFLICT (job, lane) DO NOTHING RETURNING"
 
-# A claim of runs that wait: the node is alive, their job is active, the rows are locked, and they leave the backlog by key.
+# A claim of runs that wait: the node lives, the job is active, the rows are locked, and they leave the backlog by key.
 BACKLOG = (
     NODE,
     "j.status = 'active' AND ($1::bigint IS NULL OR EXISTS (SELECT FROM fence))",

@@ -42,8 +42,8 @@ async def look(shared_url: str) -> AsyncIterator[Any]:
     """A connection to a database whose history has no partition that has begun."""
     connection = await connect(shared_url, "detent", REQUEST_LIMITS)
     await connection.execute(
-        "DELETE FROM live_runs; DELETE FROM backlog; DELETE FROM catchups; DELETE FROM cursors; DELETE FROM jobs; DELETE FROM nodes;"
-        " DELETE FROM pull_leases; DELETE FROM skips; DELETE FROM segments"
+        "DELETE FROM live_runs; DELETE FROM backlog; DELETE FROM catchups; DELETE FROM cursors; DELETE FROM jobs;"
+        " DELETE FROM nodes; DELETE FROM pull_leases; DELETE FROM skips; DELETE FROM segments"
     )
     for row in await connection.fetch("SELECT name FROM history_bounds WHERE since < now() + interval '1 day'"):
         await connection.execute(f'DROP TABLE "{row["name"]}"')

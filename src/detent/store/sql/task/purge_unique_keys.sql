@@ -7,9 +7,11 @@ gone AS (
     DELETE FROM unique_keys k USING page
      WHERE k.job = page.job AND k.key = page.key AND k.serial = page.serial AND (k.until IS NULL OR k.until <= now())
        AND pg_visible_in_snapshot(k.taken_by, pg_current_snapshot())
-       AND NOT EXISTS (SELECT FROM backlog b
-                        WHERE b.serial = k.serial AND b.scheduled_at = k.scheduled_at AND b.job = k.job)
-       AND NOT EXISTS (SELECT FROM live_runs r WHERE r.job = k.job AND r.serial = k.serial
+       AND NOT EXISTS (
+           SELECT FROM backlog b WHERE b.serial = k.serial AND b.scheduled_at = k.scheduled_at AND b.job = k.job)
+       AND NOT EXISTS (
+           SELECT FROM live_runs r WHERE r.job = k.job AND r.lane = k.serial AND r.scheduled_at = k.scheduled_at)
+       AND NOT EXISTS (SELECT FROM live_runs r WHERE r.job = k.job AND r.lane < 32768 AND r.serial = k.serial
                           AND r.scheduled_at = k.scheduled_at)
     RETURNING k.job)
 SELECT (SELECT count(*) FROM gone) AS gone, (SELECT count(*) FROM page) AS read, job, key FROM page
