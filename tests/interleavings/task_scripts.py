@@ -178,7 +178,7 @@ def cancels(*keys: RunKey, redriven: bool = False) -> Script:
         if not wanted:
             return
         actor.begin()
-        owners = await cancel_runs(cast(Connection, actor), wanted)
+        owners = await cancel_runs(cast("Connection", actor), wanted)
         await actor.commit()
         for key in wanted:
             if key in owners:
@@ -225,5 +225,14 @@ def redrives(keys: Sequence[RunKey]) -> Script:
         await actor.open("run/lock_jobs", [1], 1, None)
         await actor.run("task/redrive", *zip(*keys, strict=True), 1, LIMIT, None)
         await actor.commit()
+
+    return script
+
+
+def purges(name: str, *page: object) -> Script:
+    """Upkeep deletes keys that are no longer held."""
+
+    async def script(actor: Actor, world: World) -> None:
+        await actor.run(name, *page)
 
     return script

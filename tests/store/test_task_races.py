@@ -37,7 +37,7 @@ async def test_a_cancel_finds_a_run_that_returns_to_the_backlog_meanwhile(verbs:
         failure = Retry(claim, claim.scheduled_at, claim.scheduled_at, "failed", "no", NO_TIME)
         assert not await verbs.live_runs.retry(NODE, [failure])
 
-    connection = cast(Connection, Interrupted(look, sql.run.CANCEL.text, fail))
+    connection = cast("Connection", Interrupted(look, sql.run.CANCEL.text, fail))
     assert await cancel_runs(connection, [claim.key]) == {claim.key: None}
     assert await look.fetchval("SELECT count(*) FROM backlog") == 0
     assert [row["status"] for row in await look.fetch("SELECT status FROM run_history")] == [3]
