@@ -52,7 +52,7 @@ async def test_an_evicted_or_unknown_node_claims_nothing(look: Any, verbs: Store
 
 
 async def test_the_highest_priority_goes_first_then_the_oldest(look: Any, verbs: Store) -> None:
-    order = [(9, 3), (9, 5), (5, 1), (5, 2), (0, 0)]
+    order = [(100, 9), (9, 3), (9, 5), (5, 1), (5, 2), (0, 0), (-100, 0)]
     for job, (priority, age) in enumerate(reversed(order)):
         await add_live_run(look, job, LONG_AGO, priority=priority, not_before=LONG_AGO + age * SECOND)
     claimed = [claim.job for _ in order for claim in await verbs.live_runs.claim(NODE, 1, [1], 1)]

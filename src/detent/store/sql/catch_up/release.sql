@@ -23,10 +23,16 @@ candidates AS MATERIALIZED (
             AND (c.next_tick IS NOT NULL OR c.ended OR c.task))),
 busy AS MATERIALIZED (
     SELECT q.queue FROM (SELECT DISTINCT queue FROM candidates) q
-     WHERE EXISTS (SELECT FROM generate_series(0, 9) AS p WHERE EXISTS (
-        SELECT FROM live_runs waiting
-         WHERE waiting.queue = q.queue AND waiting.priority = p AND waiting.owner IS NULL AND waiting.lane >= 0
-           AND waiting.not_before <= now() - interval '1 second'))),
+     WHERE EXISTS (
+        WITH RECURSIVE pairs AS (            -- the first run of each priority, through the index
+            (SELECT queue, priority, not_before FROM live_runs WHERE queue = q.queue AND owner IS NULL AND lane >= 0
+              ORDER BY queue, priority, not_before LIMIT 1)
+            UNION ALL
+            SELECT next.* FROM pairs CROSS JOIN LATERAL (
+                SELECT queue, priority, not_before FROM live_runs
+                 WHERE queue = pairs.queue AND priority > pairs.priority AND owner IS NULL AND lane >= 0
+                 ORDER BY queue, priority, not_before LIMIT 1) next)
+        SELECT FROM pairs WHERE not_before <= now() - interval '1 second')),
 known AS MATERIALIZED (
     SELECT candidates.*, s.serial, s.out FROM candidates CROSS JOIN LATERAL (
         -- The first run of an owed tick (serial 0) is the one that catches it up.
