@@ -26,7 +26,7 @@ from detent.domain.documents import (
     utc_instant,
 )
 from detent.domain.identity import partition_of
-from detent.domain.job import HttpTarget, JobSpec, kind_of, needs_of
+from detent.domain.job import TASK_NEEDS, HttpTarget, JobSpec, kind_of, needs_of
 from detent.domain.job_schedule import schedule_of, whole_milliseconds
 from detent.domain.misfire import AUTOMATIC, MISSED, SHORTEST_GRACE
 from detent.domain.names import check_names
@@ -180,7 +180,7 @@ def prepare(
         name=name,
         partition=partition_of(job_id),
         target=kind_of(spec.target),
-        needs=needs_of(spec.target),
+        needs=needs_of(spec.target) if spec.schedule is not None else f"{TASK_NEEDS}{needs_of(spec.target)}",
         definition=_stored(definition),
         stored=timing.stored,
         digest=timing.digest,
