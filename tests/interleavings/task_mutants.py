@@ -76,6 +76,20 @@ TASK_MUTANTS = (
         },
     ),
     Mutant(
+        "a claim of runs that wait for a place which forgets a holder that its snapshot cannot see",
+        task_scenarios.PARKED_CLAIMS_AND_AN_END,
+        {
+            "task/claim_parked": changed(
+                "task/claim_parked", ("WHERE pg_visible_in_snapshot(x.taken_by, pg_current_snapshot())", "WHERE true")
+            )
+        },
+    ),
+    Mutant(
+        "a claim of runs that wait for a place without the node fence",
+        task_scenarios.PARKED_CLAIM_AND_RESCUE,
+        {"task/claim_parked": changed("task/claim_parked", (TASK_FENCE, TASK_FENCE.removesuffix(" FOR KEY SHARE")))},
+    ),
+    Mutant(
         "a purge of places that does not check whether another run has taken one meanwhile",
         task_scenarios.KEYED_CLAIMS_AND_THE_PURGE,
         {

@@ -232,6 +232,24 @@ UNPARK_AND_CLAIM = TaskScenario(
         ("new", task_scripts.unparks_and_takes(NEW, KEY)),
     ),
 )
+PARKED_CLAIMS_AND_AN_END = TaskScenario(
+    "two claims of runs that wait for a place against the end of the run that has it",
+    task(limit=1)
+    + waiting(1, concurrency=KEY)
+    + waiting(2, concurrency=KEY)
+    + "UPDATE backlog SET parked = true, paced = true;"
+    + live(OLD, concurrency=KEY),
+    (
+        ("end", scripts.settles_at_once(OLD, held(concurrency=KEY))),
+        ("old", task_scripts.takes_parked(OLD, KEY)),
+        ("new", task_scripts.takes_parked(NEW, KEY)),
+    ),
+)
+PARKED_CLAIM_AND_RESCUE = TaskScenario(
+    "a claim of a run that waits for a place against eviction and rescue",
+    task(limit=1) + waiting(concurrency=KEY) + "UPDATE backlog SET parked = true, paced = true;",
+    (("claim", task_scripts.takes_parked(OLD, KEY)), ("take-over", scripts.takes_over(NEW, OLD))),
+)
 KEYED_RELEASE_AND_CLAIM = TaskScenario(
     "a release of a concurrency key against a direct claim",
     task(limit=1) + waiting(1, concurrency=KEY) + waiting(2, concurrency=KEY),
@@ -336,6 +354,8 @@ SMALL = (
     KEYED_CLAIMS_AND_AN_END,
     KEYED_CLAIM_AND_A_RETRY,
     UNPARK_AND_CLAIM,
+    PARKED_CLAIMS_AND_AN_END,
+    PARKED_CLAIM_AND_RESCUE,
     KEYED_RELEASE_AND_CLAIM,
     KEYED_CLAIMS_AND_THE_PURGE,
     DELETE_ENQUEUE_AND_CLAIM,

@@ -236,7 +236,7 @@ class Survivor:
         for keyed, name in ((False, "task/claim"), (True, "task/claim_keyed")):
             some = [head for head in heads if not head["laned"] and head["keyed"] is keyed]
             where = _columns(some, "job", "queue", "priority")
-            rows += await self._run(name, SURVIVOR, INCARNATION, *where, 1000, False, 1000)
+            rows += await self._run(name, SURVIVOR, INCARNATION, *where, 1000, False, 1000, 1000)
         return rows
 
     async def _fire_what_is_due(self) -> bool:

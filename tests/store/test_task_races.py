@@ -54,7 +54,7 @@ async def claimed(verbs: Store, look: Any) -> Claim:
     """A run of a task that the node has claimed."""
     await add_node(look, NODE)
     job = await add_task(look, name="mail")
-    (run,) = await enqueue(look, job, "[{}]", may_refer=False)
+    (run,) = await enqueue(look, job, "[{}]")
     (claim,) = await verbs.tasks.claim(NODE, 1, await verbs.tasks.heads(None), 10)
     assert claim.key == decode_run_id(run.id)
     return claim
