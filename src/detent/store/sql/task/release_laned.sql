@@ -10,9 +10,12 @@ WITH lanes AS MATERIALIZED (
       FROM unnest($1::bigint[]) AS wanted (j)
      CROSS JOIN LATERAL (SELECT job, lanes, crowded FROM cursors WHERE job = wanted.j AND NOT task) c
      CROSS JOIN LATERAL (
-        SELECT n AS lane FROM generate_series(0, c.lanes - 1) AS n
-         WHERE c.lanes > 0 AND NOT EXISTS (SELECT FROM live_runs r WHERE r.job = c.job AND r.lane = n)
-           AND (NOT c.crowded OR c.lanes > (SELECT count(*) FROM live_runs r WHERE r.job = c.job AND r.lane >= 0))
+        (SELECT n AS lane FROM generate_series(0, c.lanes - 1) AS n
+          WHERE c.lanes > 0 AND NOT EXISTS (SELECT FROM live_runs r WHERE r.job = c.job AND r.lane = n)
+          ORDER BY n DESC
+          -- Runs in lanes that the job no longer has count too.
+          LIMIT CASE WHEN c.crowded THEN greatest(
+              c.lanes - (SELECT count(*) FROM live_runs r WHERE r.job = c.job AND r.lane >= 0), 0) END)
         UNION ALL
         SELECT CASE WHEN EXISTS (SELECT FROM live_runs r WHERE r.job = c.job) THEN c.lanes ELSE 0 END WHERE c.lanes < 0
            AND NOT EXISTS (SELECT FROM live_runs r WHERE r.job = c.job AND r.lane = c.lanes)) g
