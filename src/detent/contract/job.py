@@ -22,6 +22,8 @@ OnResume = Literal["skip", "once", "all"]
 JobChange = Literal["created", "updated", "unchanged"]
 
 
+# What a trigger of a job does that has its maximum of unfinished runs.
+IfBusy = Literal["wait", "refuse"]
 BulkAction = Literal["pause", "resume", "delete", "retry", "cancel"]
 
 

@@ -9,12 +9,12 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable
 from datetime import datetime
 from functools import partial
-from typing import Literal, NamedTuple, TypeVar
+from typing import NamedTuple, TypeVar
 from uuid import UUID
 
 from msgspec import UNSET
 
-from detent.contract.job import Job, OnResume
+from detent.contract.job import IfBusy, Job, OnResume
 from detent.contract.tick import Skip
 from detent.domain.documents import MAX_PAYLOAD_BYTES, check_size, check_text, encode_json, plain
 from detent.domain.identity import RunKey
@@ -43,7 +43,6 @@ from detent.store.tasks import trigger
 from detent.store.tenants import payload_limit
 
 Result = TypeVar("Result")
-IfBusy = Literal["wait", "refuse"]
 ChangeVerb = Callable[[Connection, Row], Awaitable[Result]]
 
 

@@ -60,7 +60,8 @@ seated AS (                                  -- the second of two claims waits, 
     ON CONFLICT (scope, key, place) DO UPDATE
        SET job = excluded.job, lane = excluded.lane, scheduled_at = excluded.scheduled_at, taken_by = pg_current_xact_id()
      WHERE pg_visible_in_snapshot(x.taken_by, pg_current_snapshot())
-       AND NOT EXISTS (SELECT FROM live_runs r WHERE r.job = x.job AND r.lane = x.lane AND r.scheduled_at = x.scheduled_at)
+       AND NOT EXISTS (SELECT FROM live_runs r WHERE r.job = x.job AND r.lane = x.lane
+                          AND r.scheduled_at = x.scheduled_at OFFSET 0)
     RETURNING x.job, x.lane),
 parked AS MATERIALIZED (
     SELECT job, serial FROM keyed WHERE ((job, serial) IN (SELECT job, lane FROM seated)) IS NOT TRUE),
