@@ -21,7 +21,6 @@ from tests.support import guardian
 from tests.support.processes import Nodes
 from tests.support.sink import Sink
 
-
 SHOWN_TRACEBACKS = 3
 
 
