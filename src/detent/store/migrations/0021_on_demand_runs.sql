@@ -5,6 +5,28 @@
 -- Nodes of older releases never claim such a run: its queue is a row whose `needs` begin with `task:`, which they do not
 -- serve.
 
+-- All locks first. Statements of the nodes that are running lock these tables too, each in its own order, and a migration that
+-- changed one table after another would be part of a deadlock with them: one of both would fail, after a second in which
+-- nothing fires. This waits only a moment for each lock, releases those that it has, and tries again.
+DO $$
+DECLARE
+    usual_timeout text := current_setting('lock_timeout');
+BEGIN
+    PERFORM set_config('lock_timeout', '100ms', true);
+    FOR attempt IN 1..300 LOOP
+        BEGIN
+            LOCK TABLE tenants IN SHARE ROW EXCLUSIVE MODE;
+            LOCK TABLE cursors, runs, live_runs, run_history, pull_leases IN ACCESS EXCLUSIVE MODE;
+            PERFORM set_config('lock_timeout', usual_timeout, true);
+            RETURN;
+        EXCEPTION WHEN lock_not_available OR deadlock_detected THEN
+            PERFORM pg_sleep(random() / 10);
+        END;
+    END LOOP;
+    RAISE EXCEPTION 'another program holds locks on the tables of detent: end its transactions, then try again'
+        USING ERRCODE = 'lock_not_available';
+END $$;
+
 -- A claimed run of a task has its serial as its lane, far above the lanes of ticks. A rewrite, of a small table.
 ALTER TABLE live_runs ALTER COLUMN lane TYPE integer;
 ALTER TABLE pull_leases ALTER COLUMN lane TYPE integer;
@@ -31,9 +53,6 @@ ALTER TABLE cursors DROP CONSTRAINT cursors_priority_check;
 ALTER TABLE cursors ADD CONSTRAINT cursors_priority_check CHECK (priority BETWEEN -100 AND 100) NOT VALID,
     ADD CONSTRAINT cursors_task_check CHECK (NOT task OR next_tick IS NULL) NOT VALID,
     ADD CONSTRAINT cursors_key_check CHECK (key_limit > 0 AND key_rate > 0) NOT VALID;
-
--- For lists of a tenant's tasks, by its queues. Jobs with a schedule have no entry, and their fires update none of its columns.
-CREATE INDEX cursors_tasks ON cursors (queue, job) WHERE task;
 
 CREATE TABLE backlog (
     job          bigint NOT NULL,
