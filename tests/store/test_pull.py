@@ -147,7 +147,7 @@ async def test_a_worker_gets_only_what_it_says_it_can_run(
 
 
 async def test_the_highest_priority_goes_first_then_the_oldest(look: Any, verbs: Store, worker: int) -> None:
-    order = [(9, 3), (9, 5), (5, 1), (5, 2), (0, 0)]
+    order = [(100, 3), (100, 5), (5, 1), (5, 2), (-100, 0)]
     runs = [
         await add_run(look, f"python:{n % 2}", priority=priority, not_before=LONG_AGO + age * MINUTE)
         for n, (priority, age) in enumerate(order)

@@ -6,7 +6,7 @@ them reads one index entry for each, however many runs wait behind it.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import AsyncIterator, Sequence
 from datetime import datetime
 from typing import NamedTuple
 from uuid import UUID
@@ -21,6 +21,7 @@ from detent.store.job_limits import job_limits
 from detent.store.live_runs import claims_of, make_way
 from detent.store.run_rows import key_of
 from detent.store.statement import Statement
+from detent.store.upkeep import RUNS_CHANNEL
 
 # A release leaves at most this many ready runs of a queue and priority in live_runs, which stays small.
 MAX_RELEASED = 2000
@@ -28,13 +29,20 @@ END_BATCH = 1000
 PURGE_PAGE = 1000
 # Each number of a list is counted up to the first of these, and a whole list up to about the second.
 COUNTED, COUNTED_OF_LIST = 10_000, 1_000_000
+FIRST_SCOPE = -(1 << 62)
+# What holds keys, and the columns by which it is read page by page.
+PURGED_KEYS = (
+    (sql.task.PURGE_UNIQUE_KEYS, ("job", "key")),
+    (sql.task.PURGE_KEY_PLACES, ("scope", "key", "place")),
+    (sql.task.PURGE_KEY_RATES, ("scope", "key")),
+)
 
 TaskPage = tuple[list[TaskSummary], int | None]
 
 
 class TaskHead(NamedTuple):
-    """Where on-demand runs wait. `not_before`: when the first of them may start. `laned`: their job has a schedule, and
-    they need one of its lanes."""
+    """Where on-demand runs wait. `not_before`: when the first of them may start, in `wait` seconds from when this was
+    read. `laned`: their job has a schedule, and they need one of its lanes."""
 
     job: int
     queue: int
@@ -42,6 +50,7 @@ class TaskHead(NamedTuple):
     priority: int
     not_before: datetime
     laned: bool
+    wait: float = 0.0
 
 
 class EnqueueTarget(NamedTuple):
@@ -60,6 +69,13 @@ class EnqueueTarget(NamedTuple):
 
 ConcurrencyKey = tuple[int, str]
 """A job, and a concurrency key of its runs."""
+
+
+class Freed(NamedTuple):
+    """What runs have freed by their end: concurrency keys, and lanes of jobs with a schedule."""
+
+    keys: set[ConcurrencyKey]
+    jobs: set[int]
 
 
 class TaskStore:
@@ -88,13 +104,24 @@ class TaskStore:
         rows = await self._database.fetch_guarded(PoolName.WORK, _claim(heads), "", "W2", node, *arguments)
         return claims_of(rows)
 
+    async def claim_parked(
+        self, node: int, incarnation: int, keys: Sequence[ConcurrencyKey], queues: Sequence[int], limit: int
+    ) -> tuple[list[Claim], set[int]]:
+        """Claim up to `limit` runs that wait for a place of these keys. Also returns the jobs of those that became
+        ready instead."""
+        arguments = (node, incarnation, *zip(*keys, strict=True), list(queues), limit)
+        rows = await self._database.fetch_guarded(PoolName.WORK, sql.task.CLAIM_PARKED, "", "W2", *arguments)
+        claims = [Claim(*list(row.values())[:-1]) for row in rows if row["claimed"]]
+        return claims, {row["job"] for row in rows if not row["claimed"]}
+
     async def release(
-        self, heads: Sequence[TaskHead], limit: int, *, most: int = MAX_RELEASED, pool: PoolName = PoolName.WORK
-    ) -> int:
-        """Make up to `limit` runs of these heads pending runs, which any worker may claim, fairly and under limits. At
-        most `most` ready runs of each queue and priority are left in live_runs."""
-        arguments = (None, 0, *_columns(heads), limit, False, most, limit)
-        return len(await self._database.fetch(pool, _claim(heads), *arguments))
+        self, heads: Sequence[TaskHead], *, most: int = MAX_RELEASED, pool: PoolName = PoolName.WORK
+    ) -> list[tuple[int, int]]:
+        """Make runs of these heads pending runs, which any worker may claim, fairly and under limits: at most `most` of
+        each head, and at most as many ready runs of each queue and priority are left in live_runs. Returns the job and
+        the queue of each run."""
+        arguments = (None, 0, *_columns(heads), MAX_RELEASED, False, most, most)
+        return [(row["job"], row["queue"]) for row in await self._database.fetch(pool, _claim(heads), *arguments)]
 
     async def release_laned(self, heads: Sequence[TaskHead], *, pool: PoolName = PoolName.WORK) -> bool:
         """Give runs of jobs with a schedule free lanes of their jobs; returns whether any got one."""
@@ -110,9 +137,22 @@ class TaskStore:
         rows = await self._database.fetch(pool, sql.task.UNPARK, *zip(*keys, strict=True))
         return {row["job"] for row in rows}
 
-    async def parked_keys(self, after: ConcurrencyKey, limit: int) -> list[ConcurrencyKey]:
+    async def reuse(self, freed: Freed, *, pool: PoolName = PoolName.WORK) -> set[int]:
+        """Give runs what others have freed: a place of their concurrency key, or a lane. Returns the jobs of those that
+        are ready now."""
+        jobs = await self.unpark(sorted(freed.keys), pool=pool) if freed.keys else set()
+        if freed.jobs:
+            heads = await self.heads(None, sorted(freed.jobs), pool=pool)
+            laned = [head for head in heads if head.laned and head.wait <= 0]
+            if laned and await self.release_laned(laned, pool=pool):
+                jobs |= {head.job for head in laned}
+        return jobs
+
+    async def parked_keys(
+        self, after: ConcurrencyKey, limit: int, *, pool: PoolName = PoolName.WORK
+    ) -> list[ConcurrencyKey]:
         """Concurrency keys that runs wait for, after this one."""
-        rows = await self._database.fetch(PoolName.WORK, sql.task.LIST_PARKED_KEYS, *after, limit)
+        rows = await self._database.fetch(pool, sql.task.LIST_PARKED_KEYS, *after, limit)
         return [(row["job"], row["key"]) for row in rows]
 
     async def end_of_deleted_jobs(self) -> int:
@@ -141,15 +181,17 @@ class TaskStore:
 
     # -- upkeep
 
-    async def purge_unique_keys(self, after: ConcurrencyKey) -> ConcurrencyKey | None:
-        """Delete keys that are no longer held, one page after this key; returns the last key read, None at the end."""
-        rows = await self._database.fetch(PoolName.WORK, sql.task.PURGE_UNIQUE_KEYS, *after, PURGE_PAGE)
-        return (rows[0]["job"], rows[0]["key"]) if rows and rows[0]["read"] == PURGE_PAGE else None
-
-    async def purge_key_places(self, after: tuple[int, str, int]) -> tuple[int, str, int] | None:
-        """As `purge_unique_keys`, for places of concurrency keys."""
-        rows = await self._database.fetch(PoolName.WORK, sql.task.PURGE_KEY_PLACES, *after, PURGE_PAGE)
-        return (rows[0]["scope"], rows[0]["key"], rows[0]["place"]) if rows and rows[0]["read"] == PURGE_PAGE else None
+    async def purge_keys(self) -> AsyncIterator[int]:
+        """Delete unique keys, places and rates of concurrency keys that are no longer in use; yields how many after
+        each page."""
+        for statement, columns in PURGED_KEYS:
+            after: tuple[object, ...] = (FIRST_SCOPE, "", 0)[: len(columns)]
+            while True:
+                rows = await self._database.fetch(PoolName.WORK, statement, *after, PURGE_PAGE)
+                if not rows:
+                    break
+                yield rows[0]["gone"]
+                after = tuple(rows[0][column] for column in columns)
 
 
 async def enqueue(connection: Connection, job: int, runs: str) -> list[EnqueuedRun]:
@@ -168,7 +210,8 @@ async def trigger(connection: Connection, job: int, payload: str | None) -> tupl
     key = decode_run_id(run.id)
     assert key is not None
     laned = [head for head in await heads_on(connection, job) if head.laned]
-    await release_laned_on(connection, laned)
+    if await release_laned_on(connection, laned):
+        await connection.fetch(sql.feed.NOTIFY.text, RUNS_CHANNEL, "ready")
     return key, bool(laned) and bool(await connection.fetch(sql.task.FIND.text, *key))
 
 

@@ -26,6 +26,7 @@ ALTER TABLE cursors
     ADD COLUMN key_rate   double precision,                 -- at most this many starts per second of one concurrency key
     ADD COLUMN key_shared boolean NOT NULL DEFAULT false,   -- its keys are those of the tenant, not of the job
     ADD COLUMN key_text   text;                             -- the template of the concurrency key
+CREATE INDEX cursors_tasks ON cursors (job) WHERE task;
 -- NOT VALID: what is there satisfies the narrower rule before, and ten million rows need not be read to know that.
 ALTER TABLE cursors DROP CONSTRAINT cursors_priority_check;
 ALTER TABLE cursors ADD CONSTRAINT cursors_priority_check CHECK (priority BETWEEN -100 AND 100) NOT VALID,
@@ -64,6 +65,8 @@ CREATE TABLE backlog (
 CREATE INDEX backlog_ready ON backlog (job, queue, keyed, priority, not_before) WHERE NOT parked;
 -- In the order of task/unpark: otherwise it would sort all runs of a key.
 CREATE INDEX backlog_parked ON backlog (job, key, priority DESC, not_before) WHERE parked;
+-- For lists of runs by their time: those that backlog_ready does not have in this order. No enqueue writes to it.
+CREATE INDEX backlog_moved ON backlog (job, scheduled_at) WHERE parked OR not_before <> scheduled_at;
 
 -- The holder of a unique key. Settles release nothing: the next enqueue that wants the key checks whether the run of its
 -- holder has ended. `taken_by` is the transaction that wrote the row: a holder that a snapshot cannot see has not ended.
@@ -105,24 +108,34 @@ CREATE TABLE enqueue_grants (
     PRIMARY KEY (tenant, role)
 );
 
--- Every run, finished or not, under one vocabulary.
+-- Every run, finished or not, under one vocabulary. A view that is replaced loses its options, of which `detent db migrate
+-- --tenant-role` sets one: it stays. `waiting`: it is in the backlog, which a query with NOT waiting does not read.
+SELECT set_config('detent.view_options', coalesce(array_to_string(reloptions, ', '), ''), true) FROM pg_class
+ WHERE oid = 'runs'::regclass;
 CREATE OR REPLACE VIEW runs AS
 SELECT job, scheduled_at, serial,
        CASE WHEN owner IS NOT NULL THEN 'running' WHEN attempt > 1 OR crashes > 0 THEN 'retrying' ELSE 'pending' END AS status,
        CASE WHEN cancel THEN 'cancelling' END AS reason, attempt, token, owner AS node, revision,
        started_at, NULL::timestamptz AS finished_at, NULL::text AS result,
-       NULL::integer AS ticks, NULL::timestamptz AS until, not_before
+       NULL::integer AS ticks, NULL::timestamptz AS until, not_before, false AS waiting, key, payload
   FROM live_runs
 UNION ALL
 SELECT job, scheduled_at, serial,
        CASE status WHEN 1 THEN 'succeeded' WHEN 2 THEN 'dead' WHEN 3 THEN 'cancelled' WHEN 4 THEN 'skipped' ELSE 'missed' END,
-       reason, attempt, token, node, revision, started_at, finished_at, result, ticks, until, NULL
+       reason, attempt, token, node, revision, started_at, finished_at, result, ticks, until, NULL, false,
+       key, payload
   FROM run_history
 UNION ALL
 SELECT job, scheduled_at, serial, CASE WHEN attempt > 1 OR crashes > 0 THEN 'retrying' ELSE 'pending' END,
        CASE WHEN parked THEN 'waiting for its concurrency key' END, attempt, token, NULL, revision, NULL, NULL, NULL, NULL, NULL,
-       not_before
+       not_before, true, key, payload
   FROM backlog;
+DO $$
+BEGIN
+    IF current_setting('detent.view_options') <> '' THEN
+        EXECUTE format('ALTER VIEW runs SET (%s)', current_setting('detent.view_options'));
+    END IF;
+END $$;
 
 -- A hint to the workers, sent when the transaction of an enqueue commits: the trigger is deferred, so that a long transaction
 -- of the caller neither notifies too early nor holds the lock for long. NOTIFY takes a lock that all committing transactions
@@ -137,6 +150,8 @@ BEGIN
 END $$;
 CREATE CONSTRAINT TRIGGER notify_enqueued AFTER INSERT ON backlog DEFERRABLE INITIALLY DEFERRED
     FOR EACH ROW WHEN (NEW.wakes) EXECUTE FUNCTION notify_enqueued();
+
+ALTER FUNCTION notify_enqueued() SET plan_cache_mode = force_generic_plan;
 
 -- The concurrency key of a run: its job's template with {{job}} and {{payload.a.b}} filled in. What is missing is empty.
 CREATE FUNCTION rendered_key(template text, job text, payload jsonb) RETURNS text LANGUAGE plpgsql IMMUTABLE AS $$
@@ -197,6 +212,9 @@ BEGIN
     IF number IS NULL THEN
         INSERT INTO queues AS q (tenant, name, needs) VALUES (of_tenant, wanted_name, wanted_needs)
         ON CONFLICT (tenant, name, needs) DO UPDATE SET unused_since = NULL RETURNING q.queue INTO number;
+        -- Otherwise workers would read it with all queues after 20 seconds.
+        INSERT INTO changes (channel, payload) SELECT 'detent_runs', 'queues' FROM cluster WHERE feed_until > now();
+        PERFORM pg_notify('detent_runs', 'queues');
     END IF;
     RETURN number;
 END $$;
@@ -343,10 +361,13 @@ BEGIN
                taken_by = pg_current_xact_id()
          WHERE (k.until IS NULL OR k.until <= clock_timestamp())
            AND k.taken_by <> pg_current_xact_id() AND pg_visible_in_snapshot(k.taken_by, pg_current_snapshot())
-           AND NOT EXISTS (SELECT FROM backlog b WHERE b.serial = k.serial AND b.scheduled_at = k.scheduled_at AND b.job = k.job)
-           AND NOT EXISTS (SELECT FROM live_runs r WHERE r.job = k.job AND r.lane = k.serial AND r.scheduled_at = k.scheduled_at)
+           -- OFFSET 0: probes, and never a hash table of all that waits.
+           AND NOT EXISTS (SELECT FROM backlog b WHERE b.serial = k.serial AND b.scheduled_at = k.scheduled_at AND b.job = k.job
+                           OFFSET 0)
+           AND NOT EXISTS (SELECT FROM live_runs r WHERE r.job = k.job AND r.lane = k.serial AND r.scheduled_at = k.scheduled_at
+                           OFFSET 0)
            AND NOT EXISTS (SELECT FROM live_runs r WHERE r.job = k.job AND r.lane < 32768 AND r.serial = k.serial
-                              AND r.scheduled_at = k.scheduled_at)
+                              AND r.scheduled_at = k.scheduled_at OFFSET 0)
         RETURNING k.serial),
     added AS (
         INSERT INTO backlog (job, scheduled_at, not_before, token, serial, queue, revision, priority, once, keyed, wakes, key,
@@ -405,44 +426,47 @@ CREATE FUNCTION enqueue_many(task text, runs jsonb, tenant text DEFAULT 'default
     SELECT * FROM enqueue_runs(enqueued_job(task, tenant), runs)
 $$;
 
--- One run. Without a unique key it needs fewer statements than enqueue_runs.
+-- One run. Without keys and without a queue of its own, which is the usual case, it needs few statements.
 CREATE FUNCTION enqueue(task text, payload jsonb DEFAULT NULL, at timestamptz DEFAULT NULL, delay interval DEFAULT NULL,
         priority integer DEFAULT NULL, queue text DEFAULT NULL, unique_key text DEFAULT NULL, unique_for interval DEFAULT NULL,
-        concurrency_key text DEFAULT NULL, tenant text DEFAULT 'default')
-    RETURNS TABLE (run uuid, created boolean, status text, scheduled_at timestamptz) LANGUAGE plpgsql AS $$
-#variable_conflict use_column
+        concurrency_key text DEFAULT NULL, tenant text DEFAULT 'default',
+        OUT run uuid, OUT created boolean, OUT status text, OUT scheduled_at timestamptz) LANGUAGE plpgsql AS $$
+#variable_conflict use_variable
 DECLARE
     known record;
     refused text;
-    number bigint := enqueued_job($1, $10);
-    due timestamptz := due_time($3, $4, date_trunc('milliseconds', clock_timestamp()));
-    full_key text;
+    serial integer;
 BEGIN
-    IF $7 IS NOT NULL THEN
-        RETURN QUERY SELECT * FROM enqueue_runs(number, jsonb_build_array(jsonb_strip_nulls(jsonb_build_object(
-            'at', $3, 'delay_seconds', extract(epoch FROM $4), 'priority', $5, 'queue', $6, 'unique_key', $7,
-            'unique_for_seconds', extract(epoch FROM $8), 'concurrency_key', $9))
-            || CASE WHEN $2 IS NULL THEN '{}' ELSE jsonb_build_object('payload', $2) END));
+    SELECT j.job, c.queue, c.task, c.revision, c.priority, c.once, num_nonnulls(c.key_limit, c.key_rate, c.key_text) > 0 AS keyed,
+           (k.incarnation << 22) | 1 AS token, coalesce(t.max_payload_bytes, 1048576) AS max_payload INTO known
+      FROM cluster k, tenants t JOIN jobs j ON j.tenant = t.tenant JOIN cursors c ON c.job = j.job
+     WHERE t.name = $10 AND j.name = $1 AND j.status <> 'deleted';
+    IF NOT FOUND OR session_user <> current_user OR current_setting('role') <> 'none' THEN
+        PERFORM enqueued_job($1, $10);        -- raises what is wrong
+    END IF;
+    IF known.keyed OR NOT known.task OR num_nonnulls($6, $7, $8, $9) > 0 THEN
+        SELECT r.run, r.created, r.status, r.scheduled_at INTO run, created, status, scheduled_at
+          FROM enqueue_runs(known.job, jsonb_build_array(jsonb_strip_nulls(jsonb_build_object(
+                   'at', $3, 'delay_seconds', extract(epoch FROM $4), 'priority', $5, 'queue', $6, 'unique_key', $7,
+                   'unique_for_seconds', extract(epoch FROM $8), 'concurrency_key', $9))
+                   || CASE WHEN $2 IS NULL THEN '{}' ELSE jsonb_build_object('payload', $2) END)) AS r;
         RETURN;
     END IF;
-    SELECT j.name, j.tenant, c.queue, c.task, c.revision, c.priority, c.once, c.key_text,
-           c.key_limit IS NOT NULL OR c.key_rate IS NOT NULL AS limited,
-           (SELECT incarnation FROM cluster) << 22 | 1 AS token, coalesce(t.max_payload_bytes, 1048576) AS max_payload INTO known
-      FROM jobs j JOIN cursors c ON c.job = j.job JOIN tenants t ON t.tenant = j.tenant WHERE j.job = number;
-    refused := enqueue_problem($2, $3, $4, $5, $6, $7, $8, $9, known.max_payload, false);
-    IF refused IS NOT NULL THEN
-        RAISE EXCEPTION '%', refused USING ERRCODE = 'invalid_parameter_value';
+    scheduled_at := date_trunc('milliseconds', clock_timestamp());
+    IF num_nonnulls($3, $4, $5) > 0 OR pg_column_size($2) * 6::bigint > known.max_payload OR $2 @? '$.**.secret' THEN
+        refused := enqueue_problem($2, $3, $4, $5, NULL, NULL, NULL, NULL, known.max_payload, false);
+        IF refused IS NOT NULL THEN
+            RAISE EXCEPTION '%', refused USING ERRCODE = 'invalid_parameter_value';
+        END IF;
+        scheduled_at := due_time($3, $4, scheduled_at);
     END IF;
-    IF known.limited OR known.key_text IS NOT NULL OR $9 IS NOT NULL THEN
-        full_key := concurrency_key_of($9, known.key_text, known.limited, known.name, $2);
-    END IF;
-    RETURN QUERY
-    INSERT INTO backlog AS b (job, scheduled_at, not_before, token, serial, queue, revision, priority, once, keyed, wakes, key,
-                              payload)
-    VALUES (number, due, due, known.token, nextval('on_demand_serials')::integer,
-            CASE WHEN known.task AND $6 IS NULL THEN known.queue ELSE on_demand_queue(known.tenant, known.queue, $6) END,
-            known.revision, coalesce($5, known.priority), known.once, full_key IS NOT NULL, true, full_key, $2)
-    RETURNING run_id(b.job, b.scheduled_at, b.serial), true, 'pending', b.scheduled_at;
+    serial := nextval('on_demand_serials');
+    INSERT INTO backlog (job, scheduled_at, not_before, token, serial, queue, revision, priority, once, wakes, payload)
+    VALUES (known.job, scheduled_at, scheduled_at, known.token, serial, known.queue, known.revision,
+            coalesce($5, known.priority), known.once, true, $2);
+    run := run_id(known.job, scheduled_at, serial);
+    created := true;
+    status := 'pending';
 END $$;
 
 -- Permit a role of this server to call enqueue and enqueue_many; for which tenants, enqueue_grants says. Returns the

@@ -6,17 +6,27 @@
 -- alone: to a worker that holds nothing, which then gets nothing else until the lease can have ended. If no such worker
 -- comes, any worker gets it after a wait; then its loss does not count. Both times double with each loss, so that the
 -- run is eventually alone for long enough.
-WITH ranges AS MATERIALIZED (
-    SELECT p, queue FROM queues, generate_series(9, 0, -1) AS p
+WITH RECURSIVE served AS MATERIALIZED (
+    SELECT queue FROM queues
      WHERE tenant = $1 AND name = $3
        AND (needs = ANY ($4::text[]) OR ($5 AND needs ~ '^(task:)?(python|process):'))
        AND EXISTS (SELECT FROM cluster JOIN whereabouts USING (system_identifier, database_oid, table_oid, timeline))
-       AND NOT EXISTS (SELECT FROM pull_leases WHERE worker = $2 AND alone_until > now())
-     ORDER BY CASE WHEN $8::boolean THEN 0 ELSE p END DESC, random()),
+       AND NOT EXISTS (SELECT FROM pull_leases WHERE worker = $2 AND alone_until > now())),
+pairs AS (
+    SELECT queue, 101::smallint AS priority FROM served
+    UNION ALL
+    SELECT pairs.queue, lower.priority FROM pairs CROSS JOIN LATERAL (
+        SELECT priority FROM live_runs
+         WHERE queue = pairs.queue AND priority < pairs.priority AND owner IS NULL AND lane >= 0
+         ORDER BY priority DESC LIMIT 1) lower),
+ranges AS MATERIALIZED (
+    SELECT * FROM pairs WHERE priority < 101
+     ORDER BY CASE WHEN $8::boolean THEN 0 ELSE priority END DESC, random()),
 ready AS MATERIALIZED (
     SELECT r.* FROM ranges CROSS JOIN LATERAL (
         SELECT job, lane, crashes FROM live_runs
-         WHERE queue = ranges.queue AND priority = ranges.p AND not_before <= now() AND owner IS NULL AND lane >= 0
+         WHERE queue = ranges.queue AND priority = ranges.priority AND not_before <= now() AND owner IS NULL
+           AND lane >= 0
            AND EXISTS (SELECT FROM jobs j WHERE j.job = live_runs.job AND j.tenant = $1)
            AND (crashes < 2 OR NOT (SELECT EXISTS (SELECT FROM pull_leases WHERE worker = $2))
                 OR not_before < now() - interval '30 seconds' * 2 ^ least(crashes - 2, 16))
