@@ -27,6 +27,8 @@ from detent.store.upkeep import RUNS_CHANNEL
 MAX_RELEASED = 2000
 END_BATCH = 1000
 PURGE_PAGE = 1000
+# Each number of a list is counted up to the first of these, and a whole list up to about the second.
+COUNTED, COUNTED_OF_LIST = 10_000, 1_000_000
 FIRST_SCOPE = -(1 << 62)
 # What holds keys, and the columns by which it is read page by page.
 PURGED_KEYS = (
@@ -34,7 +36,6 @@ PURGED_KEYS = (
     (sql.task.PURGE_KEY_PLACES, ("scope", "key", "place")),
     (sql.task.PURGE_KEY_RATES, ("scope", "key")),
 )
-COUNTED = 10_000
 JOB_GONE = "42704"
 """The SQLSTATE of an enqueue whose job was deleted meanwhile."""
 
@@ -176,7 +177,8 @@ class TaskStore:
         one)."""
         async with self._database.connection(PoolName.REQUEST) as connection, connection.transaction(readonly=True):
             await connection.fetch(sql.database.LIMIT_READER.text)
-            rows = await connection.fetch(sql.task.LIST.text, tenant, after, limit + 1, COUNTED, job_limits())
+            most = min(COUNTED, COUNTED_OF_LIST // limit)
+            rows = await connection.fetch(sql.task.LIST.text, tenant, after, limit + 1, most, job_limits())
         return [_summary(row) for row in rows[:limit]], rows[limit - 1]["job"] if len(rows) > limit else None
 
     # -- upkeep

@@ -267,7 +267,7 @@ DECLARE
 BEGIN
     FOR each, position IN SELECT run, nth FROM jsonb_array_elements(runs) WITH ORDINALITY AS r (run, nth) LOOP
         BEGIN
-            PERFORM make_interval(secs => r.delay_seconds), make_interval(secs => r.unique_for_seconds)
+            PERFORM now() + make_interval(secs => r.delay_seconds), now() + make_interval(secs => r.unique_for_seconds)
                FROM jsonb_to_record(each) AS r (at timestamptz, delay_seconds double precision, priority integer,
                                                 unique_for_seconds double precision);
         EXCEPTION WHEN data_exception THEN
