@@ -20,8 +20,7 @@ class EnqueueSystem:
 
 @dataclass(frozen=True)
 class EnqueueCell:
-    """One system in one column of one round. CPU is that of one run; on a machine that does other things too, it says
-    more than runs per second."""
+    """One system in one column of one round. CPU is that of one run; a busy machine changes it less than the rate."""
 
     per_second: float
     cpu_microseconds: float

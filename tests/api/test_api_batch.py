@@ -86,7 +86,7 @@ async def test_every_wrong_item_is_reported_and_none_is_registered(api: ApiClien
 
 
 async def test_a_line_that_is_no_json_is_reported_with_the_others(api: ApiClient) -> None:
-    body = lines([job("a")]) + b'{"schedule": \n' + b'"\xff"\n' + lines([job("b", priority=10)])
+    body = lines([job("a")]) + b'{"schedule": \n' + b'"\xff"\n' + lines([job("b", priority=101)])
     problem = await api.problem("POST", PATH, 422, data=body, headers=NDJSON)
     assert [error["pointer"] for error in problem["errors"]] == ["/1", "/2", "/3/priority"]
     assert "not JSON" in problem["errors"][0]["detail"]

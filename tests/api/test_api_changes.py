@@ -48,9 +48,8 @@ async def test_null_puts_a_field_back_to_its_default(api: ApiClient) -> None:
         "max_runs": None,
         "queue": "default",
     }
-    for field in ("schedule", "target"):
-        problem = await api.problem("PATCH", "/api/v1/jobs/a", 422, json={field: None})
-        assert (problem["pointer"], "no default" in problem["detail"]) == (f"/{field}", True)
+    problem = await api.problem("PATCH", "/api/v1/jobs/a", 422, json={"target": None})
+    assert (problem["pointer"], "no default" in problem["detail"]) == ("/target", True)
 
 
 async def test_every_field_of_a_job_can_be_patched(api: ApiClient) -> None:
@@ -96,7 +95,7 @@ async def test_a_job_is_renamed_unless_the_name_is_taken(api: ApiClient) -> None
 BAD_PATCHES: dict[str, tuple[Any, str]] = {
     "unknown field": ({"prioritty": 1}, "/prioritty"),
     "wrong type": ({"priority": "high"}, "/priority"),
-    "out of bounds": ({"priority": 10}, "/priority"),
+    "out of bounds": ({"priority": 101}, "/priority"),
     "bad schedule": ({"schedule": "61 * * * *"}, "/schedule"),
     "bad target": ({"target": {"type": "http", "url": "ftp://x"}}, "/target/url"),
     "NUL": ({"payload": {"a": "\0"}}, "/payload/a"),

@@ -76,7 +76,7 @@ async def test_another_request_under_the_same_key_is_refused(api: ApiClient, sql
 
 
 async def test_a_request_that_was_refused_may_be_put_right_under_its_key(api: ApiClient) -> None:
-    await api.problem("POST", "/api/v1/jobs", 422, json={**JOB, "priority": 10}, headers=keyed("k"))
+    await api.problem("POST", "/api/v1/jobs", 422, json={**JOB, "priority": 101}, headers=keyed("k"))
     await api.problem("POST", "/api/v1/jobs/none/trigger", 404, headers=keyed("k"))
     await api.good("POST", "/api/v1/jobs", 201, json=JOB, headers=keyed("k"))
 

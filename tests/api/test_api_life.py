@@ -57,16 +57,26 @@ async def test_a_pause_says_until_when_why_and_what_comes_after(api: ApiClient) 
     await api.problem("POST", "/api/v1/jobs/report/pause", 422, json={"on_resume": "twice"})
 
 
-async def test_a_trigger_brings_its_own_payload_and_one_that_cannot_run_is_skipped(api: ApiClient, sql: Any) -> None:
+async def test_a_trigger_brings_its_own_payload_and_one_of_a_busy_job_waits_or_is_refused(
+    api: ApiClient, sql: Any
+) -> None:
     await api.create(name="report", payload=1)
     run = await api.good("POST", "/api/v1/jobs/report/trigger", 202, json={"payload": {"n": 2}})
     assert run["status"] == "pending"
-    assert await sql.fetchval("SELECT payload->>'n' FROM run_payloads") == "2"
+    assert await sql.fetchval("SELECT payload->>'n' FROM live_runs") == "2"
     claim = {"worker": "w", "targets": ["http"]}
     (claimed,) = (await api.good("POST", "/api/v1/queues/default/claim", json=claim))["runs"]
     assert claimed["payload"] == {"n": 2}
     again = await api.good("POST", "/api/v1/jobs/report/trigger", 202)
-    assert (again["status"], again["reason"]) == ("skipped", "overlap")
+    assert (again["status"], again["reason"]) == ("pending", None)
+    refuse = {"if_busy": "refuse"}
+    problem = await api.problem("POST", "/api/v1/jobs/report/trigger", 409, json=refuse)
+    assert "already has its maximum of unfinished runs" in problem["detail"]
+    assert await sql.fetchval("SELECT count(*) FROM backlog") == 1
+    await api.good("POST", f"/api/v1/runs/{again['id']}/cancel")
+    await api.problem("POST", "/api/v1/jobs/report/trigger", 409, json=refuse)
+    problem = await api.problem("POST", "/api/v1/jobs/report/trigger", 422, json={"if_busy": "skip"})
+    assert problem["pointer"] == "/if_busy"
 
 
 async def test_a_tick_is_skipped_shown_and_taken_back(api: ApiClient) -> None:

@@ -212,3 +212,42 @@ def test_a_trigger_has_its_own_payload_and_one_that_cannot_run_says_so(detent: C
     assert detent("job", "trigger", "busy", "--wait").code == 6
     cancelled = good(detent("job", "cancel", "busy", "--yes"))
     assert cancelled.err.strip() == "Runs of busy: 1 cancelled, 0 asked to stop."
+
+
+def test_a_task_is_created_shown_and_asked_about_its_ticks(detent: CommandLine) -> None:
+    make(detent, "send-mail", "--task", "--priority", "-7", "--concurrency-limit", "2", "--concurrency-rate", "0.5")
+    make(detent, "send-sms")
+    sheet = dict(good(detent("job", "get", "send-mail")).rows)
+    assert (sheet["schedule"], sheet["description"], sheet["priority"]) == ("on demand", "On demand", "-7")
+    assert (sheet["concurrency_limit"], sheet["concurrency_rate"], "next_run_at" in sheet) == ("2", "0.5", False)
+    listed = {row[0]: row for row in good(detent("job", "list")).rows}
+    assert listed["send-mail"][:3] == ["send-mail", "active", "on demand"]
+    assert good(detent("job", "next", "send-mail")).err == "send-mail has no schedule: its runs are enqueued.\n"
+    assert json.loads(good(detent("job", "next", "send-mail", "--json")).out)["ticks"] == []
+    assert good(detent("job", "ticks", "send-mail")).rows == []
+    refused = detent("job", "skip", "send-mail", "2030-12-24T18:00:00Z")
+    assert refused.code != 0 and "has no schedule: its runs are enqueued" in refused.err
+    refused = detent("job", "backfill", "send-mail", "2026-01-01", "now", "--dry-run")
+    assert refused.code != 0 and "has no schedule: its runs are enqueued" in refused.err
+    assert (
+        "It has no schedule: its runs are enqueued" in good(detent("explain", "send-mail", "2090-01-01T00:00:00Z")).out
+    )
+    assert good(detent("audit", "--job", "send-mail")).code == 0
+    good(detent("job", "edit", "send-mail", "--set", "schedule=@daily"))
+    assert json.loads(good(detent("job", "get", "send-mail", "--json")).out)["next_run_at"]
+    good(detent("job", "edit", "send-mail", "--unset", "schedule"))
+    assert json.loads(good(detent("job", "get", "send-mail", "--json")).out)["next_run_at"] is None
+
+
+def test_a_task_is_exported_and_applied_again(detent: CommandLine, tmp_path: Path) -> None:
+    make(detent, "export-me", "--concurrency-key", "c-{{payload.customer}}", "--concurrency-limit", "1")
+    exported = good(detent("export", "--format", "json")).out
+    (job,) = [job for job in json.loads(exported)["jobs"] if job["name"] == "export-me"]
+    assert "schedule" not in job and job["concurrency_key"] == "c-{{payload.customer}}"
+    file = tmp_path / "jobs.json"
+    file.write_text(json.dumps({"jobs": [job]}))
+    good(detent("apply", "-f", str(file), "--yes"))
+    assert json.loads(good(detent("job", "get", "export-me", "--json")).out)["revision"] == 1
+    file.write_text(json.dumps({"jobs": [{**job, "schedule": "@daily"}]}))
+    good(detent("apply", "-f", str(file), "--yes"))
+    assert json.loads(good(detent("job", "get", "export-me", "--json")).out)["schedule"] == "@daily"

@@ -13,14 +13,18 @@ from tests.cli.contract_server import Answer, ContractServer, good, problem
 
 Run = Callable[..., Finished]
 
-SCHEDULES = "give exactly one of --cron, --every, --at, --rrule or --schedule."
+SCHEDULES = "give exactly one of --cron, --every, --at, --rrule, --schedule or --task."
 TARGETS = "give exactly one of --url, --shell or --python."
 
 
 @pytest.mark.parametrize(
     ("line", "sentence"),
     [
-        ("job create a --url u", f"The job has no schedule: {SCHEDULES}"),
+        ("job create a --task --every 1h --url u", f"--every and --task are both given: {SCHEDULES}"),
+        (
+            "job create a --url u --concurrency-rate fast",
+            "--concurrency-rate is 'fast': give a number, such as 5 or 0.5.",
+        ),
         ("job create a --cron c --every e --url u", f"--cron and --every are both given: {SCHEDULES}"),
         ("job create a --cron c", f"The job has no target: {TARGETS}"),
         ("job create a --cron c --url u --shell s", f"--url and --shell are both given: {TARGETS}"),

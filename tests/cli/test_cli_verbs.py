@@ -131,7 +131,7 @@ def test_an_edit_that_was_overtaken_is_refused(detent: CommandLine, job: str, re
         (("--set", "queue.x=3"), "only target and payload have parts"),
         (("--unset", "payload.zz"), "has no such part"),
         (("--set", "target.url.x=3"), "is not an object"),
-        (("--unset", "schedule"), "has no default"),
+        (("--unset", "target"), "has no default"),
         (("--set", "schedule=61 * * * *"), "outside 0 to 59"),
     ],
 )

@@ -203,3 +203,25 @@ async def test_everything_is_paused_with_a_reason_and_resumed(pages: Pages, toke
     assert (await pages.post("/cluster/pause", csrf=token, reason="moving house")).status == 200
     assert "moving house" in (await pages.get("/cluster/problems")).text
     assert (await pages.post("/cluster/resume", csrf=token)).status == 200
+
+
+async def test_the_builder_creates_and_edits_a_task(pages: Pages, token: str) -> None:
+    fields = {**FIELDS, "kind": "task", "concurrency_limit": "2", "concurrency_rate": "0.5", "concurrency_scope": "job"}
+    assert "Its runs are enqueued." in (await pages.post("/jobs/preview", csrf=token, **fields)).text
+    assert (await pages.post("/jobs", csrf=token, name="mail", **fields)).status == 204
+    job = await only_job(pages)
+    assert (job.schedule, job.concurrency_limit, job.concurrency_rate) == (None, 2, 0.5)
+    shown = (await pages.get(f"/jobs/{job.id}/edit")).text
+    assert 'value="task" checked' in shown
+    page = (await pages.get(f"/jobs/{job.id}")).text
+    assert "A task has no ticks: its runs are enqueued." in page and "On demand" in page
+    assert "on demand" in (await pages.get("/jobs")).text
+    assert (await pages.get("/timeline")).status == 200
+    changed = {**fields, "kind": "every", "every": "15m", "revision": "1"}
+    assert (await pages.post(f"/jobs/{job.id}/edit", csrf=token, name="mail", **changed)).status == 204
+    assert (await only_job(pages)).schedule == {"every": "15m"}
+    back = {**fields, "revision": "2"}
+    assert (await pages.post(f"/jobs/{job.id}/edit", csrf=token, name="mail", **back)).status == 204
+    assert (await only_job(pages)).schedule is None
+    wrong = {**fields, "concurrency_rate": "fast", "revision": "3"}
+    assert "a number, such as 5 or 0.5" in (await pages.post(f"/jobs/{job.id}/edit", csrf=token, **wrong)).text

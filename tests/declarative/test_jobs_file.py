@@ -52,7 +52,7 @@ MISTAKES = """owner: team-a
 colour: blue
 defaults:
   timezone: Europe/Berln
-  priority: 12
+  priority: 120
 jobs:
   - name: a
     schedule: "61 * * * *"

@@ -411,3 +411,22 @@ def test_a_wait_that_a_function_asks_for_is_no_longer_than_the_job_allows() -> N
         t.advance(minutes=75)
     first, second = t.runs[0].attempts
     assert second.at - first.at == timedelta(minutes=1)
+
+
+def test_a_task_runs_when_it_is_triggered_and_never_by_itself() -> None:
+    app = Detent()
+
+    @app.task(max_retries=0, priority=-100)
+    def send_mail(run: Run) -> str:
+        return f"{run.window_start}"
+
+    assert app.jobs[0]["name"] == "send-mail" and "schedule" not in app.jobs[0]
+    with app.test() as t:
+        assert t.next_tick("send-mail") is None
+        assert t.advance(days=400) == []
+        assert (t.trigger("send-mail").status, t.runs_of("send-mail")[0].result) == ("succeeded", "None")
+
+
+def test_a_job_in_code_that_has_no_schedule_is_pointed_at_tasks() -> None:
+    with pytest.raises(UsageError, match=r"0 were given. For a job without a schedule.*use @app.task\(\)"):
+        Detent().job(name="forgotten")

@@ -53,6 +53,13 @@ ROWS = {
     "job_revisions": "(job, revision, definition) VALUES ({job}, 1, '{{}}')",
     "live_runs": "(job, scheduled_at, token, not_before, queue, revision, lane, priority)"
     " VALUES ({job}, now(), 1, now(), 1, 1, 0, 5)",
+    "backlog": "(job, scheduled_at, not_before, token, serial, queue, revision, priority)"
+    " VALUES ({job}, now(), now(), 1, 201326592, 1, 1, 5)",
+    "enqueue_grants": "(tenant, role) VALUES ({tenant}, 'app')",
+    "unique_keys": "(job, key, scheduled_at, serial) VALUES ({job}, 'k', now(), 201326592)",
+    # Of a job, and of a tenant whose jobs share their keys.
+    "key_places": "(scope, key, place, job, lane, scheduled_at) VALUES ({job}, 'k', 0, {job}, 40000, now())",
+    "key_rates": "(scope, key, next_at) VALUES (-{tenant}, 'k', now())",
     "request_budgets": "(tenant, tokens, granted, refilled_at) VALUES ({tenant}, 1, 1, now())",
     "tenant_targets": "(tenant, pattern) VALUES ({tenant}, 'private')",
     "queues": "(tenant, name, needs) VALUES ({tenant}, 'q', '')",
@@ -68,7 +75,7 @@ ROWS = {
 }
 # A session is found by a digest that only its browser can produce, before the tenant of the request is known.
 BEFORE_TENANT = {"sessions"}
-HELD = (*grants.OF_TENANTS, *grants.OF_JOBS)
+HELD = (*grants.OF_TENANTS, *grants.OF_JOBS, *grants.OF_SCOPES)
 
 
 @dataclasses.dataclass
@@ -101,6 +108,9 @@ async def rows(look: Any, database: Database) -> None:
 def of_rival(table: str) -> str:
     if table in grants.OF_TENANTS:
         return f"SELECT count(*) FROM {table} WHERE tenant = {RIVAL}"
+    if table in grants.OF_SCOPES:
+        jobs = f"SELECT job FROM jobs WHERE tenant = {RIVAL}"
+        return f"SELECT count(*) FROM {table} WHERE scope = -{RIVAL} OR scope IN ({jobs})"
     return f"SELECT count(*) FROM {table} WHERE job IN (SELECT job FROM jobs WHERE tenant = {RIVAL})"
 
 
@@ -134,6 +144,7 @@ async def test_an_unfiltered_change_of_a_request_changes_no_row_of_another_tenan
 ) -> None:
     for table in HELD:
         column = "name" if table == "tenants" else "tenant" if table in grants.OF_TENANTS else "job"
+        column = "scope" if table in grants.OF_SCOPES else column
         with walled(OURS):
             async with database.connection(PoolName.REQUEST) as connection:
                 assert await rows_changed(connection, verb.format(table=table, column=column)) <= 1, table
@@ -171,7 +182,17 @@ async def plans(connection: Any) -> dict[str, list[str]]:
     found = {}
     await connection.execute("SET plan_cache_mode = force_generic_plan")
     for name, text in explainable():
-        if name.partition("/")[0] in ("run", "cursor", "catch_up", "limit", "node", "partition", "upkeep", "pull"):
+        if name.partition("/")[0] in (
+            "run",
+            "cursor",
+            "catch_up",
+            "limit",
+            "node",
+            "partition",
+            "upkeep",
+            "pull",
+            "task",
+        ):
             await connection.execute(f"PREPARE planned AS {text}")
             types = await connection.fetchval(
                 "SELECT parameter_types::text[] FROM pg_prepared_statements WHERE name = 'planned'"

@@ -90,7 +90,7 @@ async def test_every_fault_is_reported_with_its_item_and_nothing_is_registered(v
     items: list[JobSpec | UsageError] = [
         spec(name="a"),
         spec(name="b", schedule="nonsense"),
-        UsageError("priority is 10: give a whole number from 0 to 9.", "/priority"),
+        UsageError("priority is 101: give a whole number from -100 to 100.", "/priority"),
         spec(name="a"),
         spec(name="c", payload={"x": ["\0"]}),
         spec(name="d", ends_at=None, schedule="2001-01-01T00:00:00Z"),

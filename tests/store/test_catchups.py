@@ -77,6 +77,12 @@ async def add_history(look: Any, job: int, at: datetime, status: int, serial: in
     await look.execute(f"INSERT INTO run_history ({', '.join(values)}) VALUES ({places})", *values.values())
 
 
+async def test_a_job_that_became_a_task_runs_the_ticks_that_it_owes(look: Any, verbs: Store) -> None:
+    job = await add_job(look, None, partition=7, last_tick=LAST, task=True)
+    assert await release(look, verbs, await a_range(look, job)) == "released"
+    assert await runs(look, job) == [(LONG_AGO, 0, 0, 4)]
+
+
 # --- how a range comes to be ---
 
 
@@ -192,10 +198,17 @@ async def test_nothing_is_released_into_a_queue_whose_runs_have_waited(look: Any
     await add_live_run(look, other, owner=NODE)
     assert await release(look, verbs, catchup) == "released", "what runs does not wait"
     await look.execute("DELETE FROM live_runs WHERE job = $1", job)
-    await look.execute("UPDATE live_runs SET owner = NULL WHERE job = $1", other)
-    assert await release(look, verbs, catchup, following=LONG_AGO + 2 * HOUR) == "queue"
+    for priority in (5, -100, 100):
+        await look.execute("UPDATE live_runs SET owner = NULL, priority = $2 WHERE job = $1", other, priority)
+        assert await release(look, verbs, catchup, following=LONG_AGO + 2 * HOUR) == "queue"
     await look.execute("UPDATE live_runs SET not_before = now() + interval '1 hour' WHERE job = $1", other)
     assert await release(look, verbs, catchup, following=LONG_AGO + 2 * HOUR) == "released", "a retry is not ready"
+
+
+async def test_a_run_of_the_lowest_priority_that_is_caught_up_keeps_it(look: Any, verbs: Store) -> None:
+    job = await a_job(look, priority=-100)
+    assert await release(look, verbs, await a_range(look, job)) == "released"
+    assert await runs(look, job) == [(LONG_AGO, 0, 0, -100)]
 
 
 @pytest.mark.parametrize(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
@@ -52,7 +52,7 @@ async def test_an_evicted_or_unknown_node_claims_nothing(look: Any, verbs: Store
 
 
 async def test_the_highest_priority_goes_first_then_the_oldest(look: Any, verbs: Store) -> None:
-    order = [(100, 9), (9, 3), (9, 5), (5, 1), (5, 2), (0, 0), (-100, 0)]
+    order = [(100, 9), (10, 8), (9, 3), (9, 5), (5, 1), (5, 2), (0, 0), (-1, 0), (-100, 0)]
     for job, (priority, age) in enumerate(reversed(order)):
         await add_live_run(look, job, LONG_AGO, priority=priority, not_before=LONG_AGO + age * SECOND)
     claimed = [claim.job for _ in order for claim in await verbs.live_runs.claim(NODE, 1, [1], 1)]
@@ -101,6 +101,14 @@ async def test_a_claim_made_evenly_takes_every_priority_in_its_turn(look: Any, v
         if first == {0, 5, 9}:
             return
     raise AssertionError(f"only {first} came first")
+
+
+async def test_retries_that_wait_hide_no_other_priority(look: Any, verbs: Store) -> None:
+    for job, priority in enumerate((50, 0, -50), 1):
+        await add_live_run(look, job, priority=priority)
+        await add_live_run(look, 10 + job, priority=priority + 1, not_before=datetime.now(UTC) + timedelta(hours=1))
+        await add_live_run(look, 20 + job, priority=priority, not_before=datetime.now(UTC) + timedelta(hours=1))
+    assert [claim.job for claim in await verbs.live_runs.claim(NODE, 1, [1], 10)] == [1, 2, 3]
 
 
 async def test_only_served_queues_are_claimed(look: Any, verbs: Store) -> None:

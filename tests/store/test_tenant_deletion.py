@@ -32,7 +32,7 @@ KEPT = {"audit_events"}
 WITH_COLUMN = """
 SELECT c.relname::text AS name FROM pg_class c JOIN pg_attribute a ON a.attrelid = c.oid
  WHERE c.relnamespace = 'detent'::regnamespace AND c.relkind IN ('r', 'p') AND NOT c.relispartition
-   AND a.attname = $1 AND NOT a.attisdropped ORDER BY 1
+   AND a.attname = $1 AND NOT a.attisdropped AND a.atttypid <> 'text'::regtype ORDER BY 1
 """
 
 
@@ -74,7 +74,17 @@ async def world(store: Store, sql: Any) -> World:
         n AS (INSERT INTO role_bindings (tenant, subject_kind, subject, role)
               SELECT tenant, 'group', 'staff', 'viewer' FROM one),
         o AS (INSERT INTO sessions (digest, expires_at, tenant, subject, groups, check_at, valid_until, tokens)
-              SELECT sha256('person'), now() + interval '1h', tenant, 'ada', '{staff}', now(), now(), '' FROM one)
+              SELECT sha256('person'), now() + interval '1h', tenant, 'ada', '{staff}', now(), now(), '' FROM one),
+        p AS (INSERT INTO backlog (job, scheduled_at, not_before, token, serial, queue, revision, priority, keyed, key,
+                                   parked, payload)
+              SELECT job, now() + s * interval '1 ms', now() + s * interval '1 ms', 1, 201326600 + s, 1, 1, s % 3, true,
+                     'customer', s % 2 = 0, '1' FROM one, generate_series(1, 10) s),
+        q AS (INSERT INTO unique_keys (job, key, scheduled_at, serial) SELECT job, 'order', now(), 1 FROM one),
+        r AS (INSERT INTO key_places (scope, key, place, job, lane, scheduled_at)
+              SELECT s, 'customer', 0, job, 40000, now() FROM one, unnest(ARRAY[job, -tenant]) s),
+        t AS (INSERT INTO key_rates (scope, key, next_at)
+              SELECT s, 'customer', now() FROM one, unnest(ARRAY[job, -tenant]) s),
+        u AS (INSERT INTO enqueue_grants (tenant, role) SELECT tenant, 'app' FROM one)
         SELECT FROM one
         """,
         tenant,
@@ -91,7 +101,7 @@ async def number(store: Store) -> int:
 async def rows_of(sql: Any, tenant: int, jobs: list[int]) -> dict[str, int]:
     """How many rows name the tenant or one of its jobs, in all tables that have such a column."""
     found: dict[str, int] = {}
-    for column, numbers in (("tenant", [tenant]), ("job", jobs)):
+    for column, numbers in (("tenant", [tenant]), ("job", jobs), ("scope", [*jobs, -tenant])):
         for row in await sql.fetch(WITH_COLUMN, column):
             query = f"SELECT count(*) FROM {row['name']} WHERE {column} = ANY ($1::bigint[])"
             found[row["name"]] = max(found.get(row["name"], 0), await sql.fetchval(query, numbers))

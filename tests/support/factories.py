@@ -11,6 +11,7 @@ import msgspec
 
 from detent.domain.identity import partition_of
 from detent.domain.schedule import Schedule
+from detent.store import migrate
 
 LONG_AGO = datetime(2020, 1, 1, tzinfo=UTC)
 TTL = "1 hour"
@@ -18,12 +19,13 @@ TTL = "1 hour"
 
 async def add_node(connection: Any, node: int, *, evicted: bool = False) -> int:
     await connection.execute(
-        "INSERT INTO nodes (node, evicted, ttl, expires_at, host, pid, roles, version, tzdata)"
+        "INSERT INTO nodes (node, evicted, ttl, expires_at, host, pid, roles, version, tzdata, knows)"
         " VALUES ($1, $2, $3::text::interval, now() + $3::text::interval, 'test', 1,"
-        " '{scheduler,worker}', 'test', 'test')",
+        " '{scheduler,worker}', 'test', 'test', $4)",
         node,
         evicted,
         TTL,
+        len(migrate.known()),
     )
     return node
 

@@ -138,7 +138,7 @@ def test_a_one_off_that_fired_already_runs_again_now() -> None:
         ({"name": JOB_ID.hex[:8] + "-" + "-".join(["aaaa"] * 3) + "-" + "b" * 12}, "/name"),
         ({"name": ".."}, "/name"),
         ({"queue": "a,b"}, "/queue"),
-        ({"priority": 99}, "/priority"),
+        ({"priority": 101}, "/priority"),
         ({"priority": True}, "/priority"),
         ({"max_concurrent": 0}, "/max_concurrent"),
         ({"timeout_seconds": float("inf")}, "/timeout_seconds"),

@@ -35,6 +35,7 @@ from detent.api import (
     role_bindings,
     runs,
     secrets,
+    tasks,
     tenant_lifecycle,
     tenants,
 )
@@ -73,6 +74,7 @@ PARTS = (
         backfills,
         lifecycle,
         runs,
+        tasks,
         dead_letters,
         incidents,
         preview,

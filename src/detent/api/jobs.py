@@ -13,7 +13,7 @@ from detent.api.context import PREFIX, Api
 from detent.api.cursors import after_job, after_run, binding, read_after_job, read_after_run
 from detent.api.routing import Reply, Routes
 from detent.api.search import RunSearch, job_search, run_search
-from detent.contract.job import Job, JobStatus, OnResume
+from detent.contract.job import IfBusy, Job, JobStatus, OnResume
 from detent.contract.page import Instant, Page
 from detent.contract.run import Run
 from detent.domain.identity import run_id
@@ -95,9 +95,11 @@ class Resume(Struct, forbid_unknown_fields=True):
 
 
 class Trigger(Struct, forbid_unknown_fields=True):
-    """The payload of this run, instead of its job's."""
+    """The payload of this run, instead of its job's. If the job has its maximum of unfinished runs, the run waits until
+    one of them has ended, or is refused."""
 
     payload: Any | UnsetType = UNSET
+    if_busy: IfBusy = "wait"
 
 
 @routes.post("/jobs", status=201, scope="write", once=True)
@@ -198,10 +200,14 @@ async def resume_job(api: Api, id: str, body: Resume | None) -> Job:  # noqa: A0
 
 @routes.post("/jobs/{id}/trigger", status=202, scope="operate", once=True)
 async def trigger_job(api: Api, id: str, body: Trigger | None) -> Reply[Run]:  # noqa: A002 - as above
-    """Run a job now, in addition to its schedule. If an overlap forbids that, the answer is a skipped run."""
-    payload = body.payload if body else UNSET
+    """Run a job now, in addition to its schedule. If it has its maximum of unfinished runs, the run waits its turn."""
+    asked = body or Trigger()
     key = await api.jobs.lifecycle.trigger(
-        await job_id(api, id), payload, tenant=api.tenant, may_refer=api.caller.may_everywhere("write")
+        await job_id(api, id),
+        asked.payload,
+        tenant=api.tenant,
+        may_refer=api.caller.may_everywhere("write"),
+        if_busy=asked.if_busy,
     )
     run = await api.store.runs.get(key, tenant=api.tenant)
     if run is None:

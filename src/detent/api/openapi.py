@@ -88,11 +88,13 @@ def _published_entry(name: str, value: Any) -> Any:
 
 def _types(endpoints: Iterable[Endpoint]) -> Iterable[Any]:
     for endpoint in endpoints:
-        yield from (kind for kind in (_body_type(endpoint), endpoint.answer) if kind not in (None, type(None)))
+        yield from (kind for kind in (*_body_types(endpoint), endpoint.answer) if kind not in (None, type(None)))
 
 
-def _body_type(endpoint: Endpoint) -> Any:
-    return endpoint.body if endpoint.upload is None else endpoint.upload.described
+def _body_types(endpoint: Endpoint) -> tuple[Any, ...]:
+    """A body is one of these types."""
+    described = endpoint.body if endpoint.upload is None else endpoint.upload.described
+    return described if isinstance(described, tuple) else (described,)
 
 
 def _operation(endpoint: Endpoint, known: dict[Any, Any]) -> dict[str, Any]:
@@ -114,7 +116,8 @@ def _operation(endpoint: Endpoint, known: dict[Any, Any]) -> dict[str, Any]:
 
 def _schema_of(media_type: str, endpoint: Endpoint, known: dict[Any, Any]) -> Any:
     if media_type == "application/json":
-        return known[_body_type(endpoint)]
+        schemas = [known[kind] for kind in _body_types(endpoint)]
+        return schemas[0] if len(schemas) == 1 else {"anyOf": schemas}
     return {"type": "string", "description": "The same jobs, one per line."}
 
 

@@ -24,11 +24,11 @@ routes = Routes(PREFIX)
 
 
 class PreviewRequest(Struct, forbid_unknown_fields=True, kw_only=True):
-    """A schedule as in a job, with the fields of a job that decide when it ticks. Ticks after `from` are listed, by
-    default after now; an interval without an anchor counts from there. With a `job` (a name or an id), `H` and the
-    anchor are those of that job."""
+    """A schedule as in a job, null for a task, with the fields of a job that decide when it ticks. Ticks after `from`
+    are listed, by default after now; an interval without an anchor counts from there. With a `job` (a name or an id),
+    `H` and the anchor are those of that job."""
 
-    schedule: str | dict[str, Any]
+    schedule: str | dict[str, Any] | None
     timezone: str = "UTC"
     count: Annotated[int, Meta(ge=1, le=MAX_TICKS)] = 10
     from_: Instant | None = msgspec.field(default=None, name="from")

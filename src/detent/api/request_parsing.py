@@ -51,7 +51,7 @@ class Upload:
     media_types: ClassVar[tuple[str, ...]]
     max_bytes: ClassVar[int]
     described: ClassVar[Any]
-    """The type of its JSON form, for the OpenAPI document."""
+    """The type of its JSON form, or a tuple of types, for the OpenAPI document."""
 
     def __init__(self, raw: bytes, media_type: str) -> None:
         self.raw = raw

@@ -18,7 +18,7 @@ from detent.store.tenant_wall import walled
 _API = "/api/v1"
 # Beginnings of paths; pages of the dashboard and their forms have the same.
 LIMITED = (
-    *(f"{_API}/{noun}" for noun in ("jobs", "runs", "dead-letters", "incidents", "bulk", "schedules")),
+    *(f"{_API}/{noun}" for noun in ("jobs", "runs", "tasks", "dead-letters", "incidents", "bulk", "schedules")),
     f"{_API}/queues/{{queue}}/claim",
     *("/jobs", "/runs", "/timeline", "/dead-letters"),
 )

@@ -18,7 +18,14 @@ from detent.cli.times import read_duration
 from detent.domain.job_fields import JOB_FIELDS, FieldGroup, FieldKind, JobField
 from detent.errors import UsageError
 
-SCHEDULES = {"cron": "--cron", "every": "--every", "at": "--at", "rrule": "--rrule", "schedule": "--schedule"}
+SCHEDULES = {
+    "cron": "--cron",
+    "every": "--every",
+    "at": "--at",
+    "rrule": "--rrule",
+    "schedule": "--schedule",
+    "task": "--task",
+}
 TARGETS = {"url": "--url", "shell": "--shell", "python": "--python"}
 
 
@@ -27,6 +34,13 @@ def _number(flag: str, text: str) -> int:
         return int(text)
     except ValueError:
         raise UsageError(f"{flag} is {text!r}: give a whole number.") from None
+
+
+def _decimal(flag: str, text: str) -> float:
+    try:
+        return float(text)
+    except ValueError:
+        raise UsageError(f"{flag} is {text!r}: give a number, such as 5 or 0.5.") from None
 
 
 def _grace(flag: str, text: str) -> object:
@@ -40,12 +54,14 @@ def _secret(flag: str, text: str) -> object:
 READERS: dict[FieldKind, Callable[[str, str], object]] = {
     "secret": _secret,
     "integer": _number,
+    "number": _decimal,
     "duration": read_duration,
     "grace": _grace,
 }
 METAVARS: dict[FieldKind, str] = {
     "secret": "SECRET",
     "integer": "N",
+    "number": "N",
     "duration": "TIME",
     "grace": "TIME",
     "instant": "TIME",
@@ -54,7 +70,7 @@ METAVARS: dict[FieldKind, str] = {
 OWN_METAVARS = {
     "timezone": "ZONE",
     "queue": "NAME",
-    "priority": "0-9",
+    "concurrency_key": "TEMPLATE",
     "notify_url": "URL",
     "idempotency_key_template": "TEMPLATE",
     "no_retry_on": "ERROR",
@@ -98,6 +114,7 @@ OPTIONS: tuple[Callable[[Any], Any], ...] = (
     option("--at", metavar="TIME", help="Once, such as 2030-12-24T18:00:00+01:00.", panel="Schedule"),
     option("--rrule", metavar="RULE", help='A recurrence rule, such as "FREQ=WEEKLY;BYDAY=MO".', panel="Schedule"),
     option("--schedule", metavar="TEXT", help="Any of these as text, such as @daily.", panel="Schedule"),
+    option("--task", is_flag=True, help="No schedule, as without any of these: runs are enqueued.", panel="Schedule"),
     *(_option(field) for field in SIMPLE_FIELDS if field.group == "schedule" or field.kind == "switch"),
     option("--url", metavar="URL", help="Call this address.", panel="Target"),
     option("--method", metavar="METHOD", help="With --url. [POST]", panel="Target"),
@@ -152,8 +169,8 @@ def build(name: str | None, flags: Mapping[str, Any]) -> dict[str, Any]:
     if flags["file"] == "-" and flags["payload"] == "-":
         raise UsageError("--file and --payload both read stdin: give one of them as a file.")
     document = _from_file(flags["file"]) if flags["file"] else {}
-    schedule = _one_of(SCHEDULES, flags, "schedule", "schedule" in document)
-    if schedule is not None:
+    schedule = _one_of(SCHEDULES, flags, "schedule", document.get("schedule") is not None, required=False)
+    if schedule not in (None, "task"):
         document["schedule"] = flags["schedule"] if schedule == "schedule" else {schedule: flags[schedule]}
     target = _one_of(TARGETS, flags, "target", "target" in document)
     _require_target(target, flags)
@@ -167,15 +184,17 @@ def build(name: str | None, flags: Mapping[str, Any]) -> dict[str, Any]:
     return document
 
 
-def _one_of(choices: Mapping[str, str], flags: Mapping[str, Any], what: str, in_file: bool) -> str | None:
-    given = [key for key in choices if flags[key] is not None]
+def _one_of(
+    choices: Mapping[str, str], flags: Mapping[str, Any], what: str, in_file: bool, *, required: bool = True
+) -> str | None:
+    given = [key for key in choices if flags[key] not in (None, False)]
     names = list(choices.values())
     advice = f"give exactly one of {', '.join(names[:-1])} or {names[-1]}."
     if len(given) > 1:
         raise UsageError(f"{choices[given[0]]} and {choices[given[1]]} are both given: {advice}")
     if given and in_file:
         raise UsageError(f"{choices[given[0]]} is given, and the file has a {what} too: keep one of the two.")
-    if not given and not in_file:
+    if required and not given and not in_file:
         raise UsageError(f"The job has no {what}: {advice}")
     return given[0] if given else None
 

@@ -83,6 +83,9 @@ def following(job_name: str, count: str) -> None:
         found = client.get_job(job_name)
         rules = {field: found[field] for field in PREVIEWED}
         answer = client.preview_schedule(**rules, job=found["id"], count=number)
+    if invocation().format == "text" and found["schedule"] is None:
+        output.say(f"{found['name']} has no schedule: its runs are enqueued.")
+        return
     if invocation().format == "text" and found["status"] != "active":
         output.say(f"{found['name']} is {found['status']}: it does not tick at these times.")
     show_preview(answer)

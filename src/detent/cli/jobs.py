@@ -26,11 +26,12 @@ from detent.cli.watch import watch_option
 from detent.errors import UsageError
 
 job = group("job", "Create, inspect and control jobs.", panel="Jobs and runs")
+ON_DEMAND = "on demand"
 argument = click.argument("job_name", metavar="JOB", shell_complete=complete_job)
 
 
 def schedule_text(schedule: object) -> str:
-    """The schedule as one string."""
+    """The schedule as one string, empty for a task."""
     if isinstance(schedule, str):
         return schedule
     if not isinstance(schedule, dict):
@@ -58,7 +59,7 @@ def target_text(target: Item) -> str:
 COLUMNS = (
     Column("NAME", lambda job: job["name"], least=12),
     Column("STATUS", lambda job: job["status"], status=True),
-    Column("SCHEDULE", lambda job: schedule_text(job["schedule"]), least=11),
+    Column("SCHEDULE", lambda job: schedule_text(job["schedule"]) or ON_DEMAND, least=11),
     Column("ZONE", lambda job: job["timezone"], extra=True),
     Column("NEXT RUN", lambda job: job["next_run_at"], lambda job, at: times.relative(job["next_run_at"], at)),
     Column("LAST RUN", lambda job: job["last_run_at"], lambda job, at: times.relative(job["last_run_at"], at)),
@@ -82,7 +83,7 @@ def fields(job: Item, at: datetime) -> Iterator[Field]:
     yield Field("paused_by", "Paused by", job["paused_by"])
     yield Field("paused_until", "Paused until", job["paused_until"], times.both(job["paused_until"], at, zone))
     yield Field("on_resume", "On resume", job["on_resume"])
-    yield Field("schedule", "Schedule", written, f"{written} ({words})" if words else written)
+    yield Field("schedule", "Schedule", written or ON_DEMAND, f"{written} ({words})" if words and written else words)
     yield Field("description", "", words, "")
     yield Field("timezone", "Time zone", zone)
     yield Field("next_run_at", "Next run", job["next_run_at"], times.both(job["next_run_at"], at, zone))
@@ -128,6 +129,7 @@ def show(answer: Item) -> None:
     examples=(
         'detent job create report --cron "0 9 * * MON" --tz Europe/Berlin --url URL',
         "detent job create ping --every 15s --url URL --payload '{\"deep\": true}'",
+        "detent job create send-mail --task --url URL",
         "detent job create -f job.json",
     ),
 )
@@ -140,8 +142,9 @@ def show(answer: Item) -> None:
 )
 @api_options(quiet="the new job's id only")
 def create(name: str | None, upsert: bool, **flags: Any) -> None:
-    """Create a job from one schedule and one target.
+    """Create a job from a schedule and a target.
 
+    A job without a schedule is a task: its runs are enqueued.
     Without NAME, the server generates one.
     """
     document = build(name, flags)

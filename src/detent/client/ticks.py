@@ -15,7 +15,9 @@ from detent.contract.page import Page
 from detent.contract.tick import AuditedJob, Explanation, LedgerTick, Skip
 
 
-def preview_schedule(schedule: str | Mapping[str, Any], timezone: str = "UTC", **options: Any) -> Request[Preview]:
+def preview_schedule(
+    schedule: str | Mapping[str, Any] | None, timezone: str = "UTC", **options: Any
+) -> Request[Preview]:
     """Describe a schedule in words and list its next ticks, without creating a job. `options` are further fields of
     the request, such as count, from_ and dst_gap."""
     body = {"schedule": schedule, "timezone": timezone, **{key.rstrip("_"): value for key, value in options.items()}}

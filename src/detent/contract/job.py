@@ -8,7 +8,7 @@ from uuid import UUID
 from msgspec import Struct
 
 from detent.contract.page import Instant
-from detent.domain.job import ConcurrentPolicy, MissedWindow, NoticeFormat, Target
+from detent.domain.job import ConcurrencyScope, ConcurrentPolicy, MissedWindow, NoticeFormat, Target
 from detent.domain.retry import Backoff
 from detent.domain.secret_ref import SecretRef
 from detent.domain.states import RunStatus
@@ -22,16 +22,19 @@ OnResume = Literal["skip", "once", "all"]
 JobChange = Literal["created", "updated", "unchanged"]
 
 
+# What a trigger of a job does that has its maximum of unfinished runs.
+IfBusy = Literal["wait", "refuse"]
 BulkAction = Literal["pause", "resume", "delete", "retry", "cancel"]
 
 
 class Job(Struct, frozen=True, kw_only=True):
-    """A job with every default filled in. `next_run_at` is the next tick, `last_run_at` that of the newest run."""
+    """A job with every default filled in. `next_run_at` is the next tick, `last_run_at` that of the newest run. A job
+    whose `schedule` is null is a task: it has no ticks, and its runs are enqueued."""
 
     id: UUID
     name: str
     description: str
-    schedule: str | dict[str, Any]
+    schedule: str | dict[str, Any] | None
     timezone: str
     target: Target
     payload: Any
@@ -80,6 +83,10 @@ class Job(Struct, frozen=True, kw_only=True):
     collect_after: float
     idempotency_key_template: str | None
     signing: SecretRef | None = None
+    concurrency_key: str | None = None
+    concurrency_limit: int | None = None
+    concurrency_rate: float | None = None
+    concurrency_scope: ConcurrencyScope = "job"
     warnings: list[str]
 
 

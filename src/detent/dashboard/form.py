@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import msgspec
@@ -20,6 +20,7 @@ from detent.errors import UsageError
 
 _EVERY = re.compile(r"(?:@?every\s+)?(.+)", re.IGNORECASE)
 _INSTANT = re.compile(r"\d{4}-\d{2}-\d{2}[T ]\d{2}:\d{2}.*")
+TASK = "task"
 DEFAULTS = {field.name: field for field in msgspec.structs.fields(JobSpec)}
 
 
@@ -31,6 +32,7 @@ class Group(NamedTuple):
 GROUPS = (
     Group("Timeout and retries", fields_of("retries")),
     Group("Missed ticks and overlapping runs", fields_of("overlap")),
+    Group("Concurrency limits", fields_of("concurrency")),
     Group("Deadlines and alerts", fields_of("deadlines")),
     Group(
         "Queue, limits and DST",
@@ -59,8 +61,11 @@ def document_from(form: Form) -> dict[str, Any]:
     return document
 
 
-def schedule_from(form: Form) -> str | dict[str, Any]:
+def schedule_from(form: Form) -> str | dict[str, Any] | None:
+    """None: the job is a task."""
     kind = text_of(form, "kind")
+    if kind == TASK:
+        return None
     text = text_of(form, kind if kind in ("cron", "rrule", "every", "at") else "cron")
     if not text:
         raise UsageError("The schedule is empty: enter when the job runs.", "/schedule")
@@ -161,7 +166,7 @@ def _value(field: JobField, text: str) -> Any:
         return _words(text)
     if not text:
         return None
-    if field.kind in ("integer", "duration", "grace"):
+    if field.kind in ("integer", "number", "duration", "grace"):
         return _number(field, text)
     return text
 
@@ -170,9 +175,9 @@ def _number(field: JobField, text: str) -> Any:
     if field.kind == "grace" and text == "auto":
         return text
     try:
-        return _seconds(text) if field.kind == "duration" else int(text)
+        return _READERS.get(field.kind, int)(text)
     except ValueError:
-        kind = "seconds, or a time such as 90s, 15m or 1h30m" if field.kind == "duration" else "a whole number"
+        kind = _NUMBERS.get(field.kind, "a whole number")
         raise UsageError(f"{field.label} is {text!r}: give {kind}.", f"/{field.name}") from None
 
 
@@ -181,6 +186,10 @@ def _seconds(text: str) -> float:
         return float(text)
     except ValueError:
         return parse_every(text) / 1000
+
+
+_READERS: dict[str, Callable[[str], float]] = {"duration": _seconds, "number": float}
+_NUMBERS = {"duration": "seconds, or a time such as 90s, 15m or 1h30m", "number": "a number, such as 5 or 0.5"}
 
 
 def without_nulls(document: Mapping[str, Any]) -> dict[str, Any]:
@@ -229,8 +238,10 @@ def _shown(value: Any) -> str:
     return str(msgspec.to_builtins(value))
 
 
-def _schedule_values(schedule: str | dict[str, Any]) -> dict[str, str]:
+def _schedule_values(schedule: str | dict[str, Any] | None) -> dict[str, str]:
     values = {"kind": "cron", "cron": "", "rrule": "", "every": "", "at": ""}
+    if schedule is None:
+        return {**values, "kind": TASK}
     if isinstance(schedule, dict):
         for kind in ("cron", "rrule", "every", "at"):
             if kind in schedule:

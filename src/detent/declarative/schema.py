@@ -22,7 +22,7 @@ def jobs_schema() -> dict[str, Any]:
     job = parts["JobSpec"]
     job["title"] = "A job"
     job.pop("description", None)
-    job["required"] = ["name", "schedule", "target"]
+    job["required"] = ["name", "target"]
     for name, field in job["properties"].items():
         field["description"] = FIELDS_BY_NAME[name].meaning
     job["properties"]["name"] = {

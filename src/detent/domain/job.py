@@ -23,6 +23,9 @@ MissedWindow = Literal["RUN_ONCE", "SKIP", "RUN_ALL"]
 ConcurrentPolicy = Literal["SKIP", "ALLOW", "QUEUE", "REPLACE"]
 
 
+ConcurrencyScope = Literal["job", "tenant"]
+
+
 Isolation = Literal["thread", "process"]
 
 
@@ -77,13 +80,14 @@ TargetKind = Literal["http", "python", "shell"]
 class JobSpec(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     """A job as people write it."""
 
-    schedule: str | dict[str, Any]
+    # None: the job is a task. It has no ticks; its runs are enqueued.
+    schedule: str | dict[str, Any] | None = None
     target: Target
     name: Name | None = None
     timezone: str = "UTC"
     payload: Any = None
     queue: Name = "default"
-    priority: Annotated[int, Meta(ge=0, le=9)] = 5
+    priority: Annotated[int, Meta(ge=-100, le=100)] = 5
     tags: Annotated[list[Name], Meta(max_length=50)] = []
     timeout_seconds: PositiveSeconds = 300
     max_retries: Annotated[int, Meta(ge=0, le=1000)] = 3
@@ -114,8 +118,12 @@ class JobSpec(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     notify_format: NoticeFormat = "webhook"
     collect_after: Seconds = 604_800
     idempotency_key_template: Annotated[str, Meta(min_length=1, max_length=500)] | None = None
-    # The last field, and not stored while it is null: versions before it can read all other jobs.
+    # The last fields, and not stored while they have their defaults: versions before them can read all other jobs.
     signing: SecretRef | None = None
+    concurrency_key: Annotated[str, Meta(min_length=1, max_length=200)] | None = None
+    concurrency_limit: Annotated[int, Meta(ge=1, le=1000)] | None = None
+    concurrency_rate: Annotated[float, Meta(ge=0.00001, le=10_000)] | None = None
+    concurrency_scope: ConcurrencyScope = "job"
 
 
 _KINDS: dict[type, TargetKind] = {HttpTarget: "http", PythonTarget: "python", ShellTarget: "shell"}

@@ -14,9 +14,9 @@ from typing import Literal, NamedTuple
 # How people write the value. `grace` is a duration or `auto`, `names` is a list of words, `document` is JSON.
 # `secret` is the name of a secret.
 FieldKind = Literal[
-    "text", "integer", "duration", "grace", "choice", "instant", "names", "switch", "document", "secret"
+    "text", "integer", "number", "duration", "grace", "choice", "instant", "names", "switch", "document", "secret"
 ]
-FieldGroup = Literal["definition", "schedule", "retries", "overlap", "deadlines", "queue"]
+FieldGroup = Literal["definition", "schedule", "retries", "overlap", "deadlines", "queue", "concurrency"]
 
 
 class JobField(NamedTuple):
@@ -44,7 +44,7 @@ JOB_FIELDS: tuple[JobField, ...] = (
         "document",
         "definition",
         'When the job ticks: "0 9 * * MON", "@daily", "every 15m", "RRULE:FREQ=WEEKLY;BYDAY=MO" or a time; '
-        "or an object with cron, rrule, every or at.",
+        "or an object with cron, rrule, every or at. Without it the job is a task: its runs are enqueued.",
     ),
     JobField(
         "target",
@@ -64,7 +64,7 @@ JOB_FIELDS: tuple[JobField, ...] = (
         "Priority",
         "integer",
         "queue",
-        "From 0 to 9; workers claim runs of higher priority first.",
+        "From -100 to 100; workers claim runs of higher priority first.",
         default="5",
     ),
     JobField("tags", "Tags", "names", "definition", "Labels for searching and grouping jobs.", flag="--tag"),
@@ -277,6 +277,37 @@ JOB_FIELDS: tuple[JobField, ...] = (
         "definition",
         'The secret that signs HTTP calls by Standard Webhooks, {"secret": "NAME"}. Without it, that of the tenant '
         "signs them, if it has one.",
+    ),
+    JobField(
+        "concurrency_key",
+        "Concurrency key",
+        "text",
+        "concurrency",
+        "Template of a key, such as customer-{{payload.customer}}: runs with the same key share the limits below. "
+        "Without it, all runs of the job share them.",
+    ),
+    JobField(
+        "concurrency_limit",
+        "Concurrency limit",
+        "integer",
+        "concurrency",
+        "The largest number of runs with the same key that run at the same time.",
+    ),
+    JobField(
+        "concurrency_rate",
+        "Concurrency rate",
+        "number",
+        "concurrency",
+        "The largest number of runs with the same key that start per second.",
+    ),
+    JobField(
+        "concurrency_scope",
+        "Concurrency scope",
+        "choice",
+        "concurrency",
+        "Which runs with the same key are counted together: those of the job, or of all jobs of the tenant.",
+        default="job",
+        choices=("job", "tenant"),
     ),
 )
 

@@ -15,6 +15,7 @@ from uuid import UUID
 
 import msgspec
 
+from detent.domain.concurrency import check_concurrency
 from detent.domain.documents import (
     MAX_PAYLOAD_BYTES,
     MAX_REST_BYTES,
@@ -25,7 +26,7 @@ from detent.domain.documents import (
     utc_instant,
 )
 from detent.domain.identity import partition_of
-from detent.domain.job import HttpTarget, JobSpec, kind_of, needs_of
+from detent.domain.job import TASK_NEEDS, HttpTarget, JobSpec, kind_of, needs_of
 from detent.domain.job_schedule import schedule_of, whole_milliseconds
 from detent.domain.misfire import AUTOMATIC, MISSED, SHORTEST_GRACE
 from detent.domain.names import check_names
@@ -39,6 +40,7 @@ from detent.domain.schedule.steps import QUESTION_STEPS, Steps
 from detent.domain.sensitive import literal_warnings
 from detent.domain.target_rules import check_target
 from detent.domain.target_url import TargetError, check_url
+from detent.domain.task_rules import check_task
 from detent.errors import UsageError
 
 GAPS_CHECKED = 16
@@ -48,6 +50,7 @@ LONGEST_GRACE = 2**31 - 1
 
 _DECODER = msgspec.json.Decoder(JobSpec)
 _UNSIGNED = ',"signing":null}'
+_UNLIMITED = ',"concurrency_key":null,"concurrency_limit":null,"concurrency_rate":null,"concurrency_scope":"job"}'
 
 
 class PreparedJob(NamedTuple):
@@ -110,7 +113,7 @@ class Timings:
         self._places: dict[tuple[int, int, datetime], tuple[Schedule, CursorPlace]] = {}
 
     def of(self, spec: JobSpec, number: int, created_at: datetime) -> Timing:
-        written = spec.schedule if isinstance(spec.schedule, str) else msgspec.json.encode(spec.schedule)
+        written = spec.schedule if isinstance(spec.schedule, str | None) else msgspec.json.encode(spec.schedule)
         key = (
             *(written, spec.timezone, created_at, spec.dst_gap, spec.dst_overlap, spec.day_match, spec.dialect),
             *(spec.starts_at, spec.ends_at, spec.jitter_seconds),
@@ -119,7 +122,7 @@ class Timings:
         self._steps.spent = 0
         if found is None:
             found = _timing(schedule_of(spec, number, created_at, self._steps, new=True), created_at)
-            if found.schedule.kind != "cron" or not _may_hash(spec.schedule):
+            if found.schedule.kind != "cron" or spec.schedule is None or not _may_hash(spec.schedule):
                 self._timings[key] = found
         return found
 
@@ -167,6 +170,7 @@ def prepare(
     if spec.name is None or spec.timezone != timing.schedule.timezone:
         spec = _changed(spec, name=name, timezone=timing.schedule.timezone)
         definition = b""
+    check_concurrency(spec, name)
     definition = definition or msgspec.json.encode(spec)
     return PreparedJob(
         job_id=job_id,
@@ -176,7 +180,7 @@ def prepare(
         name=name,
         partition=partition_of(job_id),
         target=kind_of(spec.target),
-        needs=needs_of(spec.target),
+        needs=needs_of(spec.target) if spec.schedule is not None else f"{TASK_NEEDS}{needs_of(spec.target)}",
         definition=_stored(definition),
         stored=timing.stored,
         digest=timing.digest,
@@ -198,9 +202,13 @@ _changed = msgspec.structs.replace
 
 
 def _stored(definition: bytes) -> str:
-    """Without `signing` where it is null: nodes of versions without that field then read the job as well."""
+    """Without the last fields where they have their defaults: nodes of versions without them then read the job."""
     text = definition.decode()
-    return f"{text[: -len(_UNSIGNED)]}}}" if text.endswith(_UNSIGNED) else text
+    for tail in (_UNLIMITED, _UNSIGNED):
+        if not text.endswith(tail):
+            break
+        text = f"{text[: -len(tail)]}}}"
+    return text
 
 
 def lanes_of(spec: JobSpec) -> int:
@@ -222,7 +230,9 @@ def _may_hash(schedule: str | dict[str, Any]) -> bool:
 
 
 def place(job: PreparedJob, now: datetime, last_tick: datetime | None = None) -> CursorPlace:
-    """The next tick after `now` and after the last fired one; a UsageError when there is none."""
+    """The next tick after `now` and after the last fired one; a UsageError when there is none. A task has none."""
+    if job.schedule.never:
+        return cursor_at(job, None)
     at = job.schedule.at
     if at is not None and at <= now:
         return _place_in_the_past(job, at, now, last_tick)
@@ -287,6 +297,7 @@ def _read_closely(spec: JobSpec) -> tuple[JobSpec, bytes]:
 
 def _check_parts(spec: JobSpec) -> None:
     check_names(spec)
+    check_task(spec)
     _check_expectations(spec)
     if spec.signing is not None and not isinstance(spec.target, HttpTarget):
         raise UsageError("signing is given, but only HTTP calls are signed: remove it.", "/signing")

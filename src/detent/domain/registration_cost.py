@@ -12,7 +12,8 @@ CHARACTERS_OF_A_PART = 100
 
 def is_costly(spec: JobSpec) -> bool:
     """Whether its ticks may take more than a tenth of a millisecond to compute: callers then use a thread."""
-    rule = looks_like_rrule(spec.schedule) if isinstance(spec.schedule, str) else "rrule" in spec.schedule
+    written = spec.schedule
+    rule = looks_like_rrule(written) if isinstance(written, str) else "rrule" in (written or ())
     return rule or bool(spec.jitter_seconds) or spec.idempotency_key_template is not None
 
 

@@ -12,6 +12,7 @@ from detent.jobs.backfills import Backfills
 from detent.jobs.batches import JobBatches
 from detent.jobs.bulk import BulkChanges
 from detent.jobs.dead_letters import DeadLetters
+from detent.jobs.enqueue import RunEnqueuing
 from detent.jobs.explain import TickExplainer
 from detent.jobs.lifecycle import JobLifecycle
 from detent.jobs.register import JobRegistration
@@ -33,6 +34,7 @@ class JobOperations:
         self.revisions = JobRevisions(store, self.registration)
         self.backfills = Backfills(store)
         self.runs = RunCommands(store)
+        self.enqueuing = RunEnqueuing(store, max_payload_bytes)
         self.dead_letters = DeadLetters(store)
         self.audit = LedgerAudit(store)
         self.explainer = TickExplainer(store)

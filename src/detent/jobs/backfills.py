@@ -19,6 +19,7 @@ from detent.domain.misfire import SHORTEST_STEP
 from detent.domain.schedule import Schedule, ScheduleError
 from detent.domain.schedule.instants import check_range
 from detent.domain.schedule.steps import RANGE_STEPS, Steps
+from detent.domain.task_rules import without_ticks
 from detent.errors import Conflict, UsageError
 from detent.jobs import job_events
 from detent.jobs.catch_up_ranges import dropped_ticks
@@ -162,6 +163,8 @@ class Backfills:
 def _count(row: Row, since: datetime, until: datetime) -> tuple[datetime, datetime, int] | None:
     """The first tick of the range, the last and how many; None: it has none."""
     schedule = schedule_of_row(row, Steps(RANGE_STEPS, "count the ticks of this range"))
+    if schedule.never:
+        raise without_ticks(row["name"])
     first = schedule.next_after(since - SHORTEST_STEP)
     last = schedule.latest(first, until) if first is not None and first <= until else None
     if first is None or last is None:

@@ -26,6 +26,7 @@ from detent.jobs import job_events
 from detent.jobs.edits import Change, canonical
 from detent.jobs.limits import check_limits
 from detent.jobs.moves import new_jobs
+from detent.jobs.older_nodes import check_versions
 from detent.jobs.register import ATTEMPTS, NameTaken, revise
 from detent.jobs.secret_faults import unknown_secrets
 from detent.jobs.target_check import TargetCheck, TenantRules
@@ -80,6 +81,7 @@ class JobBatches:
     ) -> list[RegisteredJob]:
         """Create jobs, all or none. An item may also be the fault that was found while it was read."""
         check_limits(items)
+        await check_versions(self._store, items)
         rules = await self._targets.rules_for(tenant, items)
         async with reserved(self._database, tenant, len(items), self._max_payload_bytes) as quota:
             plan = await self._plan(items, {}, quota, rules)
@@ -104,6 +106,7 @@ class JobBatches:
         """Create the jobs, or change those whose names exist where they differ, all or none. An item without a name is
         created."""
         check_limits(items)
+        await check_versions(self._store, items)
         rules = await self._targets.rules_for(tenant, items)
         for _ in range(ATTEMPTS):
             existing = await self._existing(items, tenant)

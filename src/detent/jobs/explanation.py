@@ -101,6 +101,9 @@ class TickNarrator:
         if facts.rule is None:
             yield from self._without_schedule()
             return
+        if facts.rule.schedule.never:
+            yield f"{self.when(facts.at)} is not a tick of {facts.job!r}. {self._rule(facts.rule)}"
+            return
         mark, notes = clock_notes(facts.rule.schedule, facts.at)
         if not facts.is_tick:
             yield f"{self.when(facts.at)} is not a tick of {facts.job!r}. {self._rule(facts.rule)}"
@@ -131,7 +134,10 @@ class TickNarrator:
     def _rule(self, rule: RuleInForce) -> str:
         words = rule.schedule.describe().rstrip(".")
         zone = f" in {rule.schedule.timezone}" if rule.schedule.kind in ("cron", "rrule") else ""
-        text = f"Its schedule {'was' if self.facts.at <= self.facts.now else 'is'}: {words}{zone}"
+        past = self.facts.at <= self.facts.now
+        text = f"Its schedule {'was' if past else 'is'}: {words}{zone}"
+        if rule.schedule.never:
+            text = f"It {'had' if past else 'has'} no schedule: its runs {'were' if past else 'are'} enqueued"
         if rule.revision is None or rule.made is None:
             return f"{text}."
         return f"{text}, set by revision {rule.revision} {self._done(rule.made)}."

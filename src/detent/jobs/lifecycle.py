@@ -9,18 +9,19 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable
 from datetime import datetime
 from functools import partial
-from typing import Literal, NamedTuple, TypeVar
+from typing import NamedTuple, TypeVar
 from uuid import UUID
 
 from msgspec import UNSET
 
-from detent.contract.job import Job, OnResume
+from detent.contract.job import IfBusy, Job, OnResume
 from detent.contract.tick import Skip
 from detent.domain.documents import MAX_PAYLOAD_BYTES, check_size, check_text, encode_json, plain
 from detent.domain.identity import RunKey
 from detent.domain.schedule import Schedule
 from detent.domain.schedule.schedule import NO_LIMIT
 from detent.domain.schedule.steps import Steps
+from detent.domain.task_rules import without_ticks
 from detent.errors import Conflict, JobNotFound, NotFound, UsageError
 from detent.jobs import job_events
 from detent.jobs.edits import Expected
@@ -42,7 +43,6 @@ from detent.store.tasks import trigger
 from detent.store.tenants import payload_limit
 
 Result = TypeVar("Result")
-IfBusy = Literal["wait", "refuse"]
 ChangeVerb = Callable[[Connection, Row], Awaitable[Result]]
 
 
@@ -273,6 +273,8 @@ def _check_tick(row: Row, at: datetime) -> None:
     if at <= now or (last is not None and at <= last):
         raise UsageError(f"at is {_text(at)}, which is in the past: only a future tick can be skipped.", "/at")
     schedule = _schedule(row)
+    if schedule.never:
+        raise without_ticks(name)
     if schedule.latest(at, at) != at:
         raise UsageError(f"at is {_text(at)}, which is not a tick of {name!r}: {_nearest(schedule, at, now)}.", "/at")
 

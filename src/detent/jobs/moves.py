@@ -68,7 +68,7 @@ def edited(job: PreparedJob, row: Row, edit: Edit, steps: Steps) -> CursorMove |
     if row["status"] != "paused":
         span = span_of(job.schedule, end, "edited", edit.place.next_tick)
         unfired = _unfired(row, end, "edited", steps)
-        return CursorMove(after_revision, edit.place, "active", "edited", until, span, unfired)
+        return CursorMove(after_revision, edit.place, "active", "edited", until, span, unfired, task=job.schedule.never)
     skipped: list[MissedRange] = []
     owed: CatchUp | None = None
     if _readable(row):
@@ -88,7 +88,7 @@ def resumed(row: Row, on_resume: OnResume, steps: Steps = NO_LIMIT) -> CursorMov
     tick = None if row["runs_left"] == 0 else next_tick(schedule, end, through)
     where = NOWHERE if tick is None else CursorPlace(tick, tick + schedule.jitter(row["job"], tick), AUTOMATIC)
     span = span_of(schedule, end, "resumed", tick)
-    return CursorMove(row, where, "active", "resumed", _closing(row, end), span, skipped, owed)
+    return CursorMove(row, where, "active", "resumed", _closing(row, end), span, skipped, owed, schedule.never)
 
 
 def span_of(schedule: Schedule, since: datetime, opened: str, tick: datetime | None) -> TickSpan:

@@ -26,6 +26,7 @@ from detent.jobs import job_events
 from detent.jobs.edits import Change, Edit, Expected, canonical, edit_of, patched
 from detent.jobs.limits import busy, check_limits
 from detent.jobs.moves import edited, new_jobs
+from detent.jobs.older_nodes import check_versions
 from detent.jobs.secret_faults import unknown_secret, unknown_secrets
 from detent.jobs.target_check import TargetCheck
 from detent.runtime.arithmetic import compute
@@ -81,6 +82,7 @@ class JobRegistration:
         if not specs:
             return []
         check_limits(specs)
+        await check_versions(self._store, specs)
         rules = await self._targets.rules_for(tenant, specs)
         async with reserved(self._database, tenant, len(specs), self._max_payload_bytes) as quota:
             now = quota.now
@@ -115,7 +117,7 @@ class JobRegistration:
             if row is None:
                 try:
                     return (await self.add([spec], tenant=tenant, owner=owner, by=by))[0], "created"
-                except Conflict:
+                except NameTaken:
                     continue  # another client has just created it
             changed = await self._changed_to(spec, row, owner, by)
             if changed is not None:
@@ -156,6 +158,7 @@ class JobRegistration:
     ) -> tuple[Job, Change] | None:
         """None: the job changed meanwhile."""
         check_limits([spec])
+        await check_versions(self._store, [spec])
         limit = await payload_limit(self._database, row["tenant"], self._max_payload_bytes)
         prepared = partial(prepare, spec, row["id"], row["job"], row["created_at"], max_payload_bytes=limit)
         job = await compute(prepared) if is_costly(spec) or is_large(spec) else prepared()

@@ -43,13 +43,21 @@ class Detent:
         `isolate="process"`: the function runs in its own process; if that dies, one attempt fails and nothing else.
         """
         schedule = _schedule(cron=cron, every=every, rrule=rrule, at=at)
+        return self._register(name, isolate, {"schedule": schedule, **fields})
 
+    def task(
+        self, *, name: str | None = None, isolate: Isolation = "thread", **fields: Any
+    ) -> Callable[[Function], Function]:
+        """Register the decorated function and a task that calls it: a job without a schedule, whose runs are enqueued.
+        Other keywords are the fields of a job."""
+        return self._register(name, isolate, fields)
+
+    def _register(self, name: str | None, isolate: Isolation, fields: dict[str, Any]) -> Callable[[Function], Function]:
         def register(function: Function) -> Function:
             reference = self._add(function, None)
             chosen = {} if isolate == "thread" else {"isolate": isolate}
             document = {
                 "name": name or _default_name(function),
-                "schedule": schedule,
                 "target": {"type": "python", "function": reference, **chosen},
                 **fields,
             }
@@ -97,7 +105,8 @@ def _default_name(function: Callable[..., Any]) -> str:
 def _schedule(**forms: Any) -> dict[str, Any]:
     given = {form: value for form, value in forms.items() if value is not None}
     if len(given) != 1:
-        raise UsageError(f"A job needs exactly one of cron=, every=, rrule= and at=; {len(given)} were given.")
+        hint = "" if given else " For a job without a schedule, whose runs are enqueued, use @app.task()."
+        raise UsageError(f"A job needs exactly one of cron=, every=, rrule= and at=; {len(given)} were given.{hint}")
     form, value = next(iter(given.items()))
     if isinstance(value, timedelta):
         value = value.total_seconds()

@@ -24,11 +24,13 @@ TABLES = {
     # Added, never changed: `position` and the hashes are written by chain_audit_events.
     "audit_events": "SELECT, INSERT (tenant, tenant_name, actor_kind, actor_id, actor_name, address, action, "
     "object_kind, object_id, object_name, before, after, request_id)",
+    "backlog": _ALL,
     "catchups": _ALL,
     "changes": _APPEND,
     "cluster": "SELECT, UPDATE",
     "cursors": _ALL,
     "elections": _APPEND,
+    "enqueue_grants": _APPEND,
     "expectations": _ALL,
     "former_nodes": _ALL,
     "history_bounds": _READ,
@@ -39,6 +41,8 @@ TABLES = {
     "job_reservations": _ALL,
     "job_revisions": _APPEND,
     "jobs": _ALL,
+    "key_places": _ALL,
+    "key_rates": _ALL,
     "limits": _ALL,
     "live_runs": _ALL,
     "node_take_overs": _ALL,
@@ -72,13 +76,15 @@ TABLES = {
     "tenants": _ALL,
     "told_incidents": _READ,
     "turns": "SELECT, INSERT, UPDATE",
+    "unique_keys": _ALL,
     "whereabouts": _READ,
 }
 
 # Whose rows name their tenant, and whose rows belong to a job.
 OF_TENANTS = (
-    *("api_keys", "audit_events", "incidents", "job_counts", "job_reservations", "jobs", "limits", "pull_leases"),
+    *("api_keys", "audit_events", "enqueue_grants", "incidents", "job_counts", "job_reservations", "jobs", "limits"),
     *(
+        "pull_leases",
         "pull_workers",
         "queues",
         "request_budgets",
@@ -93,9 +99,11 @@ OF_TENANTS = (
 # Not history itself: under a policy the server no longer says for which time a partition is missing, and a node has to
 # know it to add one.
 OF_JOBS = (
-    *("catchups", "cursors", "expectations", "job_revisions", "live_runs", "run_payloads", "segments", "set_aside"),
-    "skips",
+    *("backlog", "catchups", "cursors", "expectations", "job_revisions", "live_runs", "run_payloads", "segments"),
+    *("set_aside", "skips", "unique_keys"),
 )
+# Whose rows have a scope: a job, or below zero the tenant whose jobs share the keys.
+OF_SCOPES = ("key_places", "key_rates")
 VIEWS = ("runs", "set_aside_jobs", "spans", "told_incidents")
 
 FUNCTIONS = (
@@ -105,8 +113,8 @@ FUNCTIONS = (
     "chain_audit_events(bigint, bigint[], bytea[])",
     "purge_audit_events(timestamptz, integer)",
 )
-# The numbers of new jobs are taken in advance, several at a time.
-SEQUENCES = ("jobs_job_seq",)
+# The numbers of new jobs are taken in advance, several at a time; the serials of on-demand runs by enqueue_runs.
+SEQUENCES = ("jobs_job_seq", "on_demand_serials")
 
 
 def statements(role: str, schema: str) -> list[str]:
@@ -122,12 +130,16 @@ def wall_statements(role: str, schema: str) -> list[str]:
     when they are inserted: the statement that inserts a job, and cannot see it yet, inserts these too."""
     inside = f'"{schema}"'
     other = f"current_user <> '{_unquoted(role)}'"
-    tenant = f"{other} OR tenant = nullif(current_setting('detent.tenant', true), '')::integer"
+    number = "nullif(current_setting('detent.tenant', true), '')::integer"
+    tenant = f"{other} OR tenant = {number}"
     lines = _of_tables(role, schema)
     for table in OF_TENANTS:
         lines += _policies(f"{inside}.{table}", role, f"USING ({tenant})")
     for table in OF_JOBS:
         own = f"{other} OR EXISTS (SELECT FROM {inside}.jobs j WHERE j.job = {table}.job)"
+        lines += _policies(f"{inside}.{table}", role, f"USING ({own}) WITH CHECK (true)")
+    for table in OF_SCOPES:
+        own = f"{other} OR scope = -{number} OR EXISTS (SELECT FROM {inside}.jobs j WHERE j.job = {table}.scope)"
         lines += _policies(f"{inside}.{table}", role, f"USING ({own}) WITH CHECK (true)")
     # A view reads as its owner otherwise, who is subject to no policy.
     return lines + [f"ALTER VIEW {inside}.{view} SET (security_invoker = true);" for view in VIEWS]

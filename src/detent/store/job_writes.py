@@ -37,7 +37,7 @@ JOB_COLUMNS = (
 )
 CURSOR_COLUMNS = (
     *("job", "next_tick", "fire_at", "runs_left", "queue", "schedule", "grace", "partition", "lanes", "priority"),
-    *("once", "missed", "max_missed"),
+    *("once", "missed", "max_missed", "task", "key_limit", "key_rate", "key_shared", "key_text"),
 )
 
 
@@ -104,6 +104,12 @@ class CursorMove(NamedTuple):
     span: TickSpan
     skipped: Sequence[MissedRange] = ()
     owed: CatchUp | None = None
+    task: bool = False
+
+    @property
+    def ended(self) -> bool:
+        """Whether the job has fired its last tick. A task never has a tick, and does not end."""
+        return self.status == "active" and self.where.next_tick is None and not self.task
 
     @property
     def through(self) -> datetime | None:
@@ -144,7 +150,7 @@ async def insert_on(connection: Connection, jobs: Sequence[NewJob], whose: Owner
         (
             job.number, where.next_tick, where.fire_at, job.spec.max_runs, queues[job.spec.queue, job.needs],
             schedules[job.digest], where.grace, job.partition, job.lanes, job.spec.priority, job.once,
-            job.missed, job.max_missed,
+            job.missed, job.max_missed, *_key_columns(job),
         )
         for job, where, _ in jobs
     ]  # fmt: skip
@@ -160,10 +166,10 @@ async def _insert_few(connection: Connection, jobs: Sequence[NewJob], cursors: S
         (job.number, job.job_id, job.name, job.partition, job.target, job.definition, _tags(job)) for job, _, _ in jobs
     ]
     spans = [new.span for new in jobs]
-    _, ticks, fires, left, queues, schedules, graces, _, lanes, priorities, once, *missed = zip(*cursors, strict=True)
+    _, ticks, fires, left, queues, schedules, graces, _, lanes, priorities, once, *rest = zip(*cursors, strict=True)
     added = await connection.fetch(
         sql.job.ADD.text, *zip(*rows, strict=True), ticks, fires, left, queues, schedules, graces, lanes,
-        priorities, once, *whose, *zip(*spans, strict=True), *missed,
+        priorities, once, *whose, *zip(*spans, strict=True), *rest,
     )  # fmt: skip
     numbers = {row["job"] for row in added}
     taken = [new.job.name for new in jobs if new.job.number not in numbers]
@@ -208,8 +214,8 @@ async def revise(connection: Connection, revised: Sequence[RevisedJob], owner: s
         for job, row, grace, runs_left in revised
     ]  # fmt: skip
     last_ticks = [each.row["last_tick"] for each in revised]
-    missed = [job.missed for job in jobs], [job.max_missed for job in jobs]
-    written = await connection.fetch(sql.job.REVISE.text, *zip(*rows, strict=True), owner, last_ticks, by, *missed)
+    rest = zip(*((job.missed, job.max_missed, *_key_columns(job)) for job in jobs), strict=True)
+    written = await connection.fetch(sql.job.REVISE.text, *zip(*rows, strict=True), owner, last_ticks, by, *rest)
     if len(written) < len(revised):
         raise Moved
     await note_references(
@@ -233,7 +239,7 @@ async def move(connection: Connection, moves: Sequence[CursorMove], by: str | No
     rows = [
         (
             each.row["job"], each.row["generation"], each.row["last_tick"], each.where.next_tick, each.where.fire_at,
-            each.status == "active" and each.where.next_tick is None, each.through, each.status,
+            each.ended, each.through, each.status,
             each.row["schedule"], each.until, each.closed, *each.span,
         )
         for each in moves
@@ -266,6 +272,13 @@ async def announce(connection: Connection, numbers: Sequence[int]) -> None:
     """Notify the nodes that these jobs have changed."""
     payload = ",".join(map(str, numbers)) if len(numbers) <= ANNOUNCED_SINGLY else "sweep"
     await connection.fetch(sql.feed.NOTIFY.text, JOBS_CHANNEL, payload)
+
+
+def _key_columns(job: PreparedJob) -> tuple[bool, int | None, float | None, bool, str | None]:
+    """Whether it is a task, and the limits of its concurrency keys, which claims and enqueues read."""
+    spec = job.spec
+    shared = spec.concurrency_scope == "tenant"
+    return spec.schedule is None, spec.concurrency_limit, spec.concurrency_rate, shared, spec.concurrency_key
 
 
 def _tags(job: PreparedJob) -> str:

@@ -59,6 +59,13 @@ class Rescued(NamedTuple):
         return Claim(self.job, self.lane, self.scheduled_at, self.serial, self.token, 0, self.attempt)
 
 
+class NodeVersion(NamedTuple):
+    """Which version a node runs."""
+
+    node: int
+    version: str
+
+
 class NodeStore:
     def __init__(self, database: Database) -> None:
         self._database = database
@@ -73,6 +80,11 @@ class NodeStore:
             await connection.fetch(sql.node.JOIN.text, info.node, ttl, *facts)
 
         await self._database.transaction(PoolName.WORK, join)
+
+    async def older_than(self, migration: int) -> NodeVersion | None:
+        """A live node whose code does not know this migration, if there is one."""
+        rows = await self._database.fetch(PoolName.REQUEST, sql.node.FIND_OLDER, migration)
+        return NodeVersion(*rows[0].values()) if rows else None
 
     async def silent(self, span: timedelta) -> float | None:
         """How many seconds to wait for nodes that were silent for this long and are not evicted."""

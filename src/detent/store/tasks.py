@@ -6,27 +6,37 @@ them reads one index entry for each, however many runs wait behind it.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import AsyncIterator, Sequence
 from datetime import datetime
 from typing import NamedTuple
 from uuid import UUID
 
-from detent.domain.documents import MAX_PAYLOAD_BYTES
+from detent.contract.task import EnqueuedRun, TaskSummary
 from detent.domain.identity import RunKey, decode_run_id
 from detent.domain.run import Claim
 from detent.store import sql
 from detent.store.connection import Connection
-from detent.store.db import Database, PoolName
+from detent.store.db import Database, PoolName, Row
+from detent.store.job_limits import job_limits
 from detent.store.live_runs import claims_of, make_way
 from detent.store.run_rows import key_of
 from detent.store.statement import Statement
+from detent.store.upkeep import RUNS_CHANNEL
 
 # A release leaves at most this many ready runs of a queue and priority in live_runs, which stays small.
 MAX_RELEASED = 2000
-LARGEST_ENQUEUE = 10_000
 END_BATCH = 1000
-NO_PAYLOAD_LIMIT = 1 << 40  # the caller has checked it
 PURGE_PAGE = 1000
+FIRST_SCOPE = -(1 << 62)
+# What holds keys, and the columns by which it is read page by page.
+PURGED_KEYS = (
+    (sql.task.PURGE_UNIQUE_KEYS, ("job", "key")),
+    (sql.task.PURGE_KEY_PLACES, ("scope", "key", "place")),
+    (sql.task.PURGE_KEY_RATES, ("scope", "key")),
+)
+COUNTED = 10_000
+
+TaskPage = tuple[list[TaskSummary], int | None]
 
 
 class TaskHead(NamedTuple):
@@ -42,13 +52,18 @@ class TaskHead(NamedTuple):
     wait: float = 0.0
 
 
-class EnqueuedRun(NamedTuple):
-    """`created` False: another run has the unique key, and this is its id, status and time."""
+class EnqueueTarget(NamedTuple):
+    """A job that runs are enqueued of. `max_payload_bytes` None: the tenant has no limit of its own. `older`: a node
+    whose code does not know on-demand runs, and its version."""
 
-    id: UUID
-    created: bool
-    status: str
-    scheduled_at: datetime
+    job: int
+    name: str
+    queue: str
+    tags: Sequence[str]
+    max_payload_bytes: int | None
+    now: datetime
+    older: int | None
+    older_version: str | None
 
 
 ConcurrencyKey = tuple[int, str]
@@ -74,10 +89,17 @@ class TaskStore:
         return [TaskHead(*row.values()) for row in rows]
 
     async def claim(
-        self, node: int, incarnation: int, heads: Sequence[TaskHead], limit: int, *, evenly: bool = False
+        self,
+        node: int,
+        incarnation: int,
+        heads: Sequence[TaskHead],
+        limit: int,
+        *,
+        each: int | None = None,
+        evenly: bool = False,
     ) -> list[Claim]:
-        """Claim up to `limit` runs of these heads, which are all with keys or all without."""
-        arguments = (incarnation, *_columns(heads), limit, evenly, MAX_RELEASED)
+        """Claim up to `limit` runs of these heads, and `each` of one; the heads are all with keys or all without."""
+        arguments = (incarnation, *_columns(heads), limit, evenly, MAX_RELEASED, each or limit)
         rows = await self._database.fetch_guarded(PoolName.WORK, _claim(heads), "", "W2", node, *arguments)
         return claims_of(rows)
 
@@ -97,7 +119,7 @@ class TaskStore:
         """Make runs of these heads pending runs, which any worker may claim, fairly and under limits: at most `most` of
         each head, and at most as many ready runs of each queue and priority are left in live_runs. Returns the job and
         the queue of each run."""
-        arguments = (None, 0, *_columns(heads), MAX_RELEASED, False, most)
+        arguments = (None, 0, *_columns(heads), MAX_RELEASED, False, most, most)
         return [(row["job"], row["queue"]) for row in await self._database.fetch(pool, _claim(heads), *arguments)]
 
     async def release_laned(self, heads: Sequence[TaskHead], *, pool: PoolName = PoolName.WORK) -> bool:
@@ -140,22 +162,39 @@ class TaskStore:
         arguments = ([row["job"] for row in rows], "job deleted", END_BATCH)
         return len(await self._database.fetch(PoolName.WORK, sql.task.CANCEL_OF_JOBS, *arguments))
 
-    async def purge_unique_keys(self, after: ConcurrencyKey) -> ConcurrencyKey | None:
-        """Delete keys that are no longer held, one page after this key; returns the last key read, None at the end."""
-        rows = await self._database.fetch(PoolName.WORK, sql.task.PURGE_UNIQUE_KEYS, *after, PURGE_PAGE)
-        return (rows[0]["job"], rows[0]["key"]) if rows and rows[0]["read"] == PURGE_PAGE else None
+    # -- for requests
 
-    async def purge_key_places(self, after: tuple[int, str, int]) -> tuple[int, str, int] | None:
-        """As `purge_unique_keys`, for places of concurrency keys."""
-        rows = await self._database.fetch(PoolName.WORK, sql.task.PURGE_KEY_PLACES, *after, PURGE_PAGE)
-        return (rows[0]["scope"], rows[0]["key"], rows[0]["place"]) if rows and rows[0]["read"] == PURGE_PAGE else None
+    async def target(self, tenant: int, *, job_id: UUID | None = None, name: str | None = None) -> EnqueueTarget | None:
+        """The job of this id, or of this name."""
+        rows = await self._database.fetch(PoolName.REQUEST, sql.task.READ_JOB, tenant, job_id, name, job_limits())
+        return EnqueueTarget(*rows[0].values()) if rows else None
+
+    async def summaries(self, *, after: int = 0, limit: int = 50, tenant: int) -> TaskPage:
+        """Tasks in the order of their creation, and the value to pass as `after` for the next page (None: the last
+        one)."""
+        async with self._database.connection(PoolName.REQUEST) as connection, connection.transaction(readonly=True):
+            await connection.fetch(sql.database.LIMIT_READER.text)
+            rows = await connection.fetch(sql.task.LIST.text, tenant, after, limit + 1, COUNTED, job_limits())
+        return [_summary(row) for row in rows[:limit]], rows[limit - 1]["job"] if len(rows) > limit else None
+
+    # -- upkeep
+
+    async def purge_keys(self) -> AsyncIterator[int]:
+        """Delete unique keys, places and rates of concurrency keys that are no longer in use; yields how many after
+        each page."""
+        for statement, columns in PURGED_KEYS:
+            after: tuple[object, ...] = (FIRST_SCOPE, "", 0)[: len(columns)]
+            while True:
+                rows = await self._database.fetch(PoolName.WORK, statement, *after, PURGE_PAGE)
+                if not rows:
+                    break
+                yield rows[0]["gone"]
+                after = tuple(rows[0][column] for column in columns)
 
 
-async def enqueue(
-    connection: Connection, job: int, runs: str, *, may_refer: bool, max_payload_bytes: int = MAX_PAYLOAD_BYTES
-) -> list[EnqueuedRun]:
-    """Enqueue runs of a job, all or none; `runs` is an array of documents as JSON."""
-    rows = await connection.fetch(sql.task.ENQUEUE.text, job, runs, may_refer, max_payload_bytes)
+async def enqueue(connection: Connection, job: int, runs: str) -> list[EnqueuedRun]:
+    """Enqueue runs of a job, all or none; `runs` is an array of documents as JSON, which the caller has checked."""
+    rows = await connection.fetch(sql.task.ENQUEUE.text, job, runs)
     return [EnqueuedRun(*row.values()) for row in rows]
 
 
@@ -165,11 +204,12 @@ async def trigger(connection: Connection, job: int, payload: str | None) -> tupl
     if not await connection.fetch(sql.run.LOCK_JOB.text, job):
         return None
     document = "{}" if payload is None else f'{{"payload":{payload}}}'
-    (run,) = await enqueue(connection, job, f"[{document}]", may_refer=True, max_payload_bytes=NO_PAYLOAD_LIMIT)
+    (run,) = await enqueue(connection, job, f"[{document}]")
     key = decode_run_id(run.id)
     assert key is not None
     laned = [head for head in await heads_on(connection, job) if head.laned]
-    await release_laned_on(connection, laned)
+    if await release_laned_on(connection, laned):
+        await connection.fetch(sql.feed.NOTIFY.text, RUNS_CHANNEL, "ready")
     return key, bool(laned) and bool(await connection.fetch(sql.task.FIND.text, *key))
 
 
@@ -204,6 +244,11 @@ async def rerun_on_demand(connection: Connection, key: RunKey) -> RunKey | None:
     """A new run with what a finished one was given; None: there is no such run, or its job is deleted."""
     rows = await connection.fetch(sql.task.RERUN.text, *key)
     return key_of(rows[0]) if rows else None
+
+
+def _summary(row: Row) -> TaskSummary:
+    fields = {name: row[name] for name in TaskSummary.__struct_fields__ if name != "pending"}
+    return TaskSummary(**fields, pending=row["ready"] + row["delayed"] + row["waiting_for_key"])
 
 
 def _claim(heads: Sequence[TaskHead]) -> Statement:

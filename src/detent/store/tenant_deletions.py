@@ -78,13 +78,14 @@ class TenantDeletionStore:
         return int(row["runs"])
 
     async def delete_jobs(self, tenant: int) -> bool:
-        """Delete some history of some jobs, or, when they have none left, the jobs."""
+        """Delete some waiting runs and history of some jobs, or, when they have none left, the jobs."""
 
         async def work(connection: Connection, row: Row) -> bool:
             rows = await connection.fetch(sql.tenant.LIST_ENDED_JOBS.text, tenant, JOBS_AT_ONCE)
             jobs = [each["job"] for each in rows]
             await connection.execute(sql.database.PREFER_INDEX.text)
-            gone = _counted(await connection.fetch(sql.tenant.DELETE_HISTORY.text, jobs, ROWS_AT_ONCE))
+            gone = _counted(await connection.fetch(sql.tenant.DELETE_WAITING.text, jobs, ROWS_AT_ONCE))
+            gone += _counted(await connection.fetch(sql.tenant.DELETE_HISTORY.text, jobs, ROWS_AT_ONCE))
             if jobs and not any(gone.values()):
                 gone = _counted(await connection.fetch(sql.tenant.DELETE_JOBS.text, jobs))
             await _add(connection, row, gone)

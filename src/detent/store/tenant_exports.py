@@ -1,7 +1,7 @@
 """Everything that a tenant owns, page by page, as rows of JSON: no value of a secret, and no key.
 
 First the tenant with its queues and limits, then its jobs, then what each job can have many of: former definitions,
-payloads, runs and attempts. A page is one short statement, so an export holds no snapshot; suspend the tenant to export
+payloads, runs, runs that wait, and attempts. A page is one short statement, so an export holds no snapshot; suspend the tenant to export
 one state of it.
 """
 
@@ -21,6 +21,8 @@ from detent.store.statement import Statement
 JOBS_OF_A_PAGE = 20
 # Of rows that may be as large as a payload.
 FEW = 20
+# Of runs, whose payloads are mostly small.
+SOME = 100
 MANY = 500
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
@@ -48,7 +50,8 @@ class ManyOfAJob(NamedTuple):
 PARTS = (
     ManyOfAJob(sql.tenant.EXPORT_REVISIONS, FEW, ("job", "serial")),
     ManyOfAJob(sql.tenant.EXPORT_PAYLOADS, FEW, ("job", "at")),
-    ManyOfAJob(sql.tenant.EXPORT_RUNS, MANY, ("job", "at", "serial")),
+    ManyOfAJob(sql.tenant.EXPORT_RUNS, SOME, ("job", "at", "serial")),
+    ManyOfAJob(sql.tenant.EXPORT_BACKLOG, SOME, ("job", "at", "serial")),
     ManyOfAJob(sql.tenant.EXPORT_ATTEMPTS, MANY, ("job", "at", "serial", "token")),
 )
 TENANT, JOBS, FIRST = 0, 1, 2

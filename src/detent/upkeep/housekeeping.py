@@ -85,6 +85,8 @@ class Housekeeping:
             parts.append(lambda: sweep(self._store, self._jobs, self._metrics))
         if due.ended:
             parts += [self._end_deleted, self._complete_jobs]
+        if due.backlog:
+            parts.append(self._end_waiting_of_deleted)
         if due.requests:
             parts.append(self._purge_requests)
         if due.changes:
@@ -97,6 +99,10 @@ class Housekeeping:
 
     async def _end_deleted(self) -> None:
         while await self._store.upkeep.end_deleted():
+            pass
+
+    async def _end_waiting_of_deleted(self) -> None:
+        while await self._store.tasks.end_of_deleted_jobs():
             pass
 
     async def _complete_jobs(self) -> None:

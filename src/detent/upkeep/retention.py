@@ -156,6 +156,8 @@ class Keeper:
             await self._go_on("leftovers")
         while await self._store.set_aside.purge():
             await self._go_on("leftovers")
+        async for _ in self._store.tasks.purge_keys():
+            await self._go_on("leftovers")
         await self._store.retention.purge_workers(self._days)
         await self._store.retention.purge_skips(self._days)
 

@@ -39,7 +39,7 @@ class Windows:
 
     def _schedule(self, claim: Claim, definition: Definition) -> Schedule | None:
         spec, created_at = definition.spec, definition.created_at
-        if created_at is None:
+        if created_at is None or spec.schedule is None:
             return None
         if isinstance(spec.schedule, str) and "H" not in spec.schedule:  # H stands for another value in each job
             bounds = (spec.starts_at, spec.ends_at)

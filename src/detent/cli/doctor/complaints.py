@@ -6,6 +6,8 @@ from collections.abc import Awaitable, Callable, Mapping
 from datetime import UTC, datetime, timedelta
 from typing import NamedTuple
 
+import msgspec
+
 from detent.cli import times
 from detent.cli.doctor import load, missing, stuck, twice
 from detent.cli.doctor.results import Case, ComplaintReport
@@ -53,5 +55,7 @@ def _about(case: Case, job: Row) -> None:
         case.add("warn", f"The job {name} is paused{why}.", f"Run `detent job resume {name}`.")
     elif job["status"] == "completed":
         case.add("ok", f"The job {name} is completed: its schedule has no more ticks.")
+    elif msgspec.json.decode(job["definition"]).get("schedule") is None:
+        case.add("ok", f"The job {name} has no schedule: it is a task, and its runs are enqueued.")
     elif job["fire_at"] is not None and job["fire_at"] > datetime.now(UTC) + timedelta(minutes=1):
         case.add("ok", f"The job {name} fires next at {times.both(times.written(job['fire_at']), times.now())}.")

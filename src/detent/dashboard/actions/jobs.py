@@ -61,9 +61,10 @@ def _form_error(error: UsageError) -> ChangeAnswer:
 
 async def preview(api: Api, names: Names, form: Form) -> ChangeAnswer:
     """Explain the schedule in the form, or say why it is not valid."""
-    values: dict[str, Any] = {"preview": None, "wrong": None, "cautions": []}
+    values: dict[str, Any] = {"preview": None, "wrong": None, "cautions": [], "task": False}
     try:
         asked: dict[str, Any] = {"schedule": schedule_from(form), "timezone": text_of(form, "timezone") or "UTC"}
+        values["task"] = asked["schedule"] is None
         asked |= {name: text for name in SCHEDULE_FIELDS if name in FIELDS and (text := text_of(form, name))}
         job = text_of(form, "job")
         request = {**asked, "count": PREVIEWED_TICKS, **({"job": job} if job else {})}

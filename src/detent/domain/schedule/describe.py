@@ -40,6 +40,8 @@ def describe(schedule: Schedule) -> str:
 
 def _body(schedule: Schedule) -> str:
     ticks = schedule.ticks
+    if schedule.never:
+        return "on demand"
     if isinstance(ticks, IntervalTicks):
         return describe_interval(ticks.every)
     if isinstance(ticks, WallTicks):

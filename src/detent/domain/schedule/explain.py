@@ -14,7 +14,7 @@ from detent.domain.schedule.steps import QUESTION_STEPS, Steps
 
 
 def explain_text(
-    spec: str | Mapping[str, Any],
+    spec: str | Mapping[str, Any] | None,
     timezone: str,
     count: int,
     now: datetime,

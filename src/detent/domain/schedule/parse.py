@@ -17,7 +17,15 @@ from detent.domain.schedule.dst import GAP_POLICIES, OVERLAP_POLICIES, Resolver
 from detent.domain.schedule.errors import ScheduleError
 from detent.domain.schedule.instants import LOOKS_LIKE_INSTANT, check_range, parse_instant, to_ms
 from detent.domain.schedule.interval import IntervalTicks, format_every, parse_every
-from detent.domain.schedule.schedule import OnceTicks, Schedule, TickSource, WallTicks, stored_bounds
+from detent.domain.schedule.schedule import (
+    NEVER,
+    NeverTicks,
+    OnceTicks,
+    Schedule,
+    TickSource,
+    WallTicks,
+    stored_bounds,
+)
 from detent.domain.schedule.steps import Steps
 from detent.domain.schedule.zones import UTC_ZONE, Zone, load_zone
 
@@ -46,7 +54,9 @@ class ScheduleOptions(NamedTuple):
 DEFAULTS = ScheduleOptions()
 
 
-def parse_schedule(spec: str | Mapping[str, Any], options: ScheduleOptions, steps: Steps, new: bool) -> Schedule:
+def parse_schedule(spec: str | Mapping[str, Any] | None, options: ScheduleOptions, steps: Steps, new: bool) -> Schedule:
+    if spec is None:
+        return _never(load_zone(options.timezone))
     if isinstance(spec, str):
         kind, value, pointer = _recognise(spec), spec, "/schedule"
         if kind == "every":
@@ -253,6 +263,11 @@ def _parse_at(value: Any, options: ScheduleOptions) -> Schedule:
     return Schedule("once", OnceTicks(to_ms(moment)), zone, _once_stored(options))
 
 
+def _never(zone: Zone) -> Schedule:
+    """A task has a zone, in which its times are shown; all tasks share one stored form."""
+    return Schedule(NEVER, NeverTicks(), zone, {"kind": NEVER})
+
+
 def _once_stored(options: ScheduleOptions) -> dict[str, Any]:
     # The bounds of a one-off were checked above and say nothing more.
     return {"kind": "once"} | stored_bounds(None, None, options.jitter_seconds)
@@ -279,6 +294,8 @@ def schedule_from_stored(stored: Mapping[str, Any]) -> Schedule:
         return _parse_rrule(stored["rrule"], options, Steps(), new=False)
     if kind == "interval":
         return _interval_schedule(parse_every(stored["every"]), None, options)
+    if kind == NEVER:
+        return _never(UTC_ZONE)
     if kind == "once":
         ticks: TickSource = OnceTicks(None)
         return Schedule("once", ticks, UTC_ZONE, _once_stored(options))

@@ -20,6 +20,7 @@ MAX_WARNINGS = 20
 CLOCK_CHANGES_AHEAD = timedelta(days=731)
 MAX_CHANGES = 12
 NEARBY = 3 * 3600
+NO_TICKS = "A task has no schedule: its runs are enqueued."
 WALL_EPOCH = datetime(1970, 1, 1)  # noqa: DTZ001  a wall time has no zone
 
 
@@ -68,7 +69,7 @@ def preview(schedule: Schedule, after: datetime, count: int) -> SchedulePreview:
         moments.append(moment)
         moment = schedule.next_after(moment)
     if not moments:
-        result.warnings.append("This schedule has no tick after the given time.")
+        result.warnings.append(NO_TICKS if schedule.never else "This schedule has no tick after the given time.")
     resolver = getattr(schedule.ticks, "resolver", None)
     if resolver is None:
         result.ticks = [PlannedTick(tick, _local(schedule, tick)) for tick in moments]

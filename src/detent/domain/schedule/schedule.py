@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from detent.domain.schedule.preview import SchedulePreview
 
 MISSING = object()
+NEVER = "never"
 NO_LIMIT = Steps()
 MONTH_MS = 30 * 86_400_000
 MONTH_STEPS = 10
@@ -88,6 +89,24 @@ class OnceTicks:
         return 1 if self.at is not None and after < self.at <= until else 0
 
 
+class NeverTicks:
+    """No tick at all: the schedule of a task, whose runs are enqueued."""
+
+    __slots__ = ()
+
+    def seen_from(self, tick: int) -> NeverTicks:
+        return self
+
+    def next(self, instant: int) -> int | None:
+        return None
+
+    def latest(self, since: int, until: int) -> int | None:
+        return None
+
+    def count(self, after: int, until: int) -> int:
+        return 0
+
+
 class Schedule:
     """When a job ticks. Immutable; reads no clock; all datetimes are aware, answers are in UTC.
 
@@ -111,7 +130,7 @@ class Schedule:
 
     @staticmethod
     def parse(
-        spec: str | Mapping[str, Any],
+        spec: str | Mapping[str, Any] | None,
         *,
         timezone: str = "UTC",
         anchor: datetime | None = None,
@@ -126,9 +145,9 @@ class Schedule:
         steps: Steps = NO_LIMIT,
         new: bool = True,
     ) -> Schedule:
-        """Reads any form of schedule; a ScheduleError says what is wrong with it and what to write. With `steps`, that
-        and every later question to this schedule is refused beyond their limit. One that is not `new` is not searched
-        for a first tick again."""
+        """Reads any form of schedule; a ScheduleError says what is wrong with it and what to write. None never ticks.
+        With `steps`, that and every later question to this schedule is refused beyond their limit. One that is not
+        `new` is not searched for a first tick again."""
         policy = (timezone, dst_gap, dst_overlap, day_match, dialect, starts_at, ends_at, jitter_seconds)
         if isinstance(spec, str):
             found = PARSED.get((spec, policy))
@@ -182,6 +201,11 @@ class Schedule:
     @property
     def timezone(self) -> str:
         return self.zone.name
+
+    @property
+    def never(self) -> bool:
+        """Whether it belongs to a task: it has no tick at any time."""
+        return self.kind == NEVER
 
     @property
     def jitter_seconds(self) -> float:

@@ -26,11 +26,15 @@ ALTER TABLE cursors
     ADD COLUMN key_rate   double precision,                 -- at most this many starts per second of one concurrency key
     ADD COLUMN key_shared boolean NOT NULL DEFAULT false,   -- its keys are those of the tenant, not of the job
     ADD COLUMN key_text   text;                             -- the template of the concurrency key
+CREATE INDEX cursors_tasks ON cursors (job) WHERE task;
 -- NOT VALID: what is there satisfies the narrower rule before, and ten million rows need not be read to know that.
 ALTER TABLE cursors DROP CONSTRAINT cursors_priority_check;
 ALTER TABLE cursors ADD CONSTRAINT cursors_priority_check CHECK (priority BETWEEN -100 AND 100) NOT VALID,
     ADD CONSTRAINT cursors_task_check CHECK (NOT task OR next_tick IS NULL) NOT VALID,
     ADD CONSTRAINT cursors_key_check CHECK (key_limit > 0 AND key_rate > 0) NOT VALID;
+
+-- For lists of a tenant's tasks, by its queues. Jobs with a schedule have no entry, and their fires update none of its columns.
+CREATE INDEX cursors_tasks ON cursors (queue, job) WHERE task;
 
 CREATE TABLE backlog (
     job          bigint NOT NULL,
@@ -61,6 +65,8 @@ CREATE TABLE backlog (
 CREATE INDEX backlog_ready ON backlog (job, queue, keyed, priority, not_before) WHERE NOT parked;
 -- In the order of task/unpark: otherwise it would sort all runs of a key.
 CREATE INDEX backlog_parked ON backlog (job, key, priority DESC, not_before) WHERE parked;
+-- For lists of runs by their time: those that backlog_ready does not have in this order. No enqueue writes to it.
+CREATE INDEX backlog_moved ON backlog (job, scheduled_at) WHERE parked OR not_before <> scheduled_at;
 
 -- The holder of a unique key. Settles release nothing: the next enqueue that wants the key checks whether the run of its
 -- holder has ended. `taken_by` is the transaction that wrote the row: a holder that a snapshot cannot see has not ended.
@@ -102,24 +108,34 @@ CREATE TABLE enqueue_grants (
     PRIMARY KEY (tenant, role)
 );
 
--- Every run, finished or not, under one vocabulary.
+-- Every run, finished or not, under one vocabulary. A view that is replaced loses its options, of which `detent db migrate
+-- --tenant-role` sets one: it stays. `waiting`: it is in the backlog, which a query with NOT waiting does not read.
+SELECT set_config('detent.view_options', coalesce(array_to_string(reloptions, ', '), ''), true) FROM pg_class
+ WHERE oid = 'runs'::regclass;
 CREATE OR REPLACE VIEW runs AS
 SELECT job, scheduled_at, serial,
        CASE WHEN owner IS NOT NULL THEN 'running' WHEN attempt > 1 OR crashes > 0 THEN 'retrying' ELSE 'pending' END AS status,
        CASE WHEN cancel THEN 'cancelling' END AS reason, attempt, token, owner AS node, revision,
        started_at, NULL::timestamptz AS finished_at, NULL::text AS result,
-       NULL::integer AS ticks, NULL::timestamptz AS until, not_before
+       NULL::integer AS ticks, NULL::timestamptz AS until, not_before, false AS waiting, key, payload
   FROM live_runs
 UNION ALL
 SELECT job, scheduled_at, serial,
        CASE status WHEN 1 THEN 'succeeded' WHEN 2 THEN 'dead' WHEN 3 THEN 'cancelled' WHEN 4 THEN 'skipped' ELSE 'missed' END,
-       reason, attempt, token, node, revision, started_at, finished_at, result, ticks, until, NULL
+       reason, attempt, token, node, revision, started_at, finished_at, result, ticks, until, NULL, false,
+       key, payload
   FROM run_history
 UNION ALL
 SELECT job, scheduled_at, serial, CASE WHEN attempt > 1 OR crashes > 0 THEN 'retrying' ELSE 'pending' END,
        CASE WHEN parked THEN 'waiting for its concurrency key' END, attempt, token, NULL, revision, NULL, NULL, NULL, NULL, NULL,
-       not_before
+       not_before, true, key, payload
   FROM backlog;
+DO $$
+BEGIN
+    IF current_setting('detent.view_options') <> '' THEN
+        EXECUTE format('ALTER VIEW runs SET (%s)', current_setting('detent.view_options'));
+    END IF;
+END $$;
 
 -- A hint to the workers, sent when the transaction of an enqueue commits: the trigger is deferred, so that a long transaction
 -- of the caller neither notifies too early nor holds the lock for long. NOTIFY takes a lock that all committing transactions
@@ -134,6 +150,8 @@ BEGIN
 END $$;
 CREATE CONSTRAINT TRIGGER notify_enqueued AFTER INSERT ON backlog DEFERRABLE INITIALLY DEFERRED
     FOR EACH ROW WHEN (NEW.wakes) EXECUTE FUNCTION notify_enqueued();
+
+ALTER FUNCTION notify_enqueued() SET plan_cache_mode = force_generic_plan;
 
 -- The concurrency key of a run: its job's template with {{job}} and {{payload.a.b}} filled in. What is missing is empty.
 CREATE FUNCTION rendered_key(template text, job text, payload jsonb) RETURNS text LANGUAGE plpgsql IMMUTABLE AS $$
@@ -194,6 +212,9 @@ BEGIN
     IF number IS NULL THEN
         INSERT INTO queues AS q (tenant, name, needs) VALUES (of_tenant, wanted_name, wanted_needs)
         ON CONFLICT (tenant, name, needs) DO UPDATE SET unused_since = NULL RETURNING q.queue INTO number;
+        -- Otherwise workers would read it with all queues after 20 seconds.
+        INSERT INTO changes (channel, payload) SELECT 'detent_runs', 'queues' FROM cluster WHERE feed_until > now();
+        PERFORM pg_notify('detent_runs', 'queues');
     END IF;
     RETURN number;
 END $$;
@@ -220,9 +241,28 @@ CREATE OR REPLACE FUNCTION run_id(job bigint, at timestamptz, serial integer) RE
                || int8send((2::bigint << 62) | ((serial & 65535)::bigint << 46) | job), 'hex')::uuid
 $$;
 
+-- Which of the documents has a value of a wrong type, in the words of the server.
+CREATE FUNCTION unreadable_run(runs jsonb, otherwise text) RETURNS text LANGUAGE plpgsql STABLE AS $$
+DECLARE
+    position bigint;
+    each jsonb;
+BEGIN
+    FOR each, position IN SELECT run, nth FROM jsonb_array_elements(runs) WITH ORDINALITY AS r (run, nth) LOOP
+        BEGIN
+            PERFORM make_interval(secs => r.delay_seconds), make_interval(secs => r.unique_for_seconds)
+               FROM jsonb_to_record(each) AS r (at timestamptz, delay_seconds double precision, priority integer,
+                                                unique_for_seconds double precision);
+        EXCEPTION WHEN data_exception THEN
+            RETURN format('runs[%s]: %s', position - 1, SQLERRM);
+        END;
+    END LOOP;
+    RETURN otherwise;
+END $$;
+
 -- Enqueue runs of a job, all or none: `runs` is an array of at most 10,000 documents. Returns a row for each, in their order;
--- where a unique key is taken, the run that has it. It has the rights of its caller: the API calls it.
-CREATE FUNCTION enqueue_runs(of_job bigint, runs jsonb, may_refer boolean DEFAULT false, max_payload bigint DEFAULT 1048576)
+-- where a unique key is taken, the run that has it. It has the rights of its caller: the API calls it. `max_payload` in bytes,
+-- NULL: the limit of the tenant.
+CREATE FUNCTION enqueue_runs(of_job bigint, runs jsonb, may_refer boolean DEFAULT false, max_payload bigint DEFAULT NULL)
     RETURNS TABLE (run uuid, created boolean, status text, scheduled_at timestamptz) LANGUAGE plpgsql AS $$
 #variable_conflict use_column
 DECLARE
@@ -240,7 +280,7 @@ BEGIN
     END IF;
     SELECT j.job, j.name, j.tenant, c.queue, CASE WHEN c.task THEN c.queue ELSE on_demand_queue(j.tenant, c.queue, NULL) END AS own_queue, c.revision, c.priority, c.once,
            c.key_text, c.key_limit IS NOT NULL OR c.key_rate IS NOT NULL AS limited,
-           (SELECT incarnation FROM cluster) << 22 | 1 AS token, coalesce(t.max_payload_bytes, max_payload) AS max_payload
+           (SELECT incarnation FROM cluster) << 22 | 1 AS token, coalesce(max_payload, t.max_payload_bytes, 1048576) AS max_payload
       INTO known
       FROM jobs j JOIN cursors c ON c.job = j.job JOIN tenants t ON t.tenant = j.tenant
      WHERE j.job = of_job AND j.status <> 'deleted';
@@ -261,14 +301,22 @@ BEGIN
     -- The checks cost more than the insert, and are left out where they cannot find anything.
     IF refused IS NULL AND (NOT plain OR pg_column_size(runs) * 6::bigint > known.max_payload
                             OR NOT may_refer AND runs @? '$[*].payload.**.secret') THEN
-        SELECT format('runs[%s]: %s', r.nth - 1, p.problem) INTO refused
-          FROM ROWS FROM (jsonb_array_elements(runs), jsonb_to_recordset(runs) AS (at timestamptz, delay_seconds double precision,
-                   priority integer, queue text, unique_key text, unique_for_seconds double precision, concurrency_key text))
-               WITH ORDINALITY AS r (run, at, delay_seconds, priority, queue, unique_key, unique_for_seconds, concurrency_key, nth)
-         CROSS JOIN LATERAL enqueue_problem(r.run -> 'payload', r.at, make_interval(secs => r.delay_seconds), r.priority, r.queue,
-                   r.unique_key, make_interval(secs => r.unique_for_seconds), r.concurrency_key, known.max_payload, may_refer)
-               AS p (problem)
-         WHERE p.problem IS NOT NULL ORDER BY r.nth LIMIT 1;
+BEGIN
+            SELECT item || p.problem INTO refused
+              FROM ROWS FROM (jsonb_array_elements(runs), jsonb_to_recordset(runs) AS (at timestamptz,
+                       delay_seconds double precision, priority integer, queue text, unique_key text,
+                       unique_for_seconds double precision, concurrency_key text))
+                   WITH ORDINALITY AS r (run, at, delay_seconds, priority, queue, unique_key, unique_for_seconds,
+                                         concurrency_key, nth)
+             CROSS JOIN LATERAL (SELECT CASE WHEN jsonb_array_length(runs) > 1 THEN format('runs[%s]: ', r.nth - 1) ELSE '' END
+                                ) AS n (item)
+             CROSS JOIN LATERAL enqueue_problem(r.run -> 'payload', r.at, make_interval(secs => r.delay_seconds), r.priority,
+                       r.queue, r.unique_key, make_interval(secs => r.unique_for_seconds), r.concurrency_key,
+                       known.max_payload, may_refer) AS p (problem)
+             WHERE p.problem IS NOT NULL ORDER BY r.nth LIMIT 1;
+        EXCEPTION WHEN data_exception THEN
+            refused := unreadable_run(runs, SQLERRM);
+        END;
     END IF;
     IF refused IS NOT NULL THEN
         RAISE EXCEPTION '%', refused USING ERRCODE = 'invalid_parameter_value';
@@ -313,10 +361,13 @@ BEGIN
                taken_by = pg_current_xact_id()
          WHERE (k.until IS NULL OR k.until <= clock_timestamp())
            AND k.taken_by <> pg_current_xact_id() AND pg_visible_in_snapshot(k.taken_by, pg_current_snapshot())
-           AND NOT EXISTS (SELECT FROM backlog b WHERE b.serial = k.serial AND b.scheduled_at = k.scheduled_at AND b.job = k.job)
-           AND NOT EXISTS (SELECT FROM live_runs r WHERE r.job = k.job AND r.lane = k.serial AND r.scheduled_at = k.scheduled_at)
+           -- OFFSET 0: probes, and never a hash table of all that waits.
+           AND NOT EXISTS (SELECT FROM backlog b WHERE b.serial = k.serial AND b.scheduled_at = k.scheduled_at AND b.job = k.job
+                           OFFSET 0)
+           AND NOT EXISTS (SELECT FROM live_runs r WHERE r.job = k.job AND r.lane = k.serial AND r.scheduled_at = k.scheduled_at
+                           OFFSET 0)
            AND NOT EXISTS (SELECT FROM live_runs r WHERE r.job = k.job AND r.lane < 32768 AND r.serial = k.serial
-                              AND r.scheduled_at = k.scheduled_at)
+                              AND r.scheduled_at = k.scheduled_at OFFSET 0)
         RETURNING k.serial),
     added AS (
         INSERT INTO backlog (job, scheduled_at, not_before, token, serial, queue, revision, priority, once, keyed, wakes, key,
@@ -363,6 +414,10 @@ BEGIN
         RAISE EXCEPTION 'the tenant % has no task or job named %: create it first', for_tenant, task
             USING ERRCODE = 'undefined_object';
     END IF;
+    IF EXISTS (SELECT FROM nodes n WHERE NOT n.evicted AND coalesce(n.knows, 0) < 21) THEN
+        RAISE EXCEPTION 'runs cannot be enqueued while a node of an older version is in the cluster: upgrade all nodes first'
+            USING ERRCODE = 'object_not_in_prerequisite_state';
+    END IF;
     RETURN found.job;
 END $$;
 
@@ -371,51 +426,82 @@ CREATE FUNCTION enqueue_many(task text, runs jsonb, tenant text DEFAULT 'default
     SELECT * FROM enqueue_runs(enqueued_job(task, tenant), runs)
 $$;
 
--- One run. Without a unique key it needs fewer statements than enqueue_runs.
+-- One run. Without keys and without a queue of its own, which is the usual case, it needs few statements.
 CREATE FUNCTION enqueue(task text, payload jsonb DEFAULT NULL, at timestamptz DEFAULT NULL, delay interval DEFAULT NULL,
         priority integer DEFAULT NULL, queue text DEFAULT NULL, unique_key text DEFAULT NULL, unique_for interval DEFAULT NULL,
-        concurrency_key text DEFAULT NULL, tenant text DEFAULT 'default')
-    RETURNS TABLE (run uuid, created boolean, status text, scheduled_at timestamptz) LANGUAGE plpgsql AS $$
-#variable_conflict use_column
+        concurrency_key text DEFAULT NULL, tenant text DEFAULT 'default',
+        OUT run uuid, OUT created boolean, OUT status text, OUT scheduled_at timestamptz) LANGUAGE plpgsql AS $$
+#variable_conflict use_variable
 DECLARE
     known record;
     refused text;
-    number bigint := enqueued_job($1, $10);
-    due timestamptz := due_time($3, $4, date_trunc('milliseconds', clock_timestamp()));
-    full_key text;
+    serial integer;
 BEGIN
-    IF $7 IS NOT NULL THEN
-        RETURN QUERY SELECT * FROM enqueue_runs(number, jsonb_build_array(jsonb_strip_nulls(jsonb_build_object(
-            'at', $3, 'delay_seconds', extract(epoch FROM $4), 'priority', $5, 'queue', $6, 'unique_key', $7,
-            'unique_for_seconds', extract(epoch FROM $8), 'concurrency_key', $9))
-            || CASE WHEN $2 IS NULL THEN '{}' ELSE jsonb_build_object('payload', $2) END));
+    SELECT j.job, c.queue, c.task, c.revision, c.priority, c.once, num_nonnulls(c.key_limit, c.key_rate, c.key_text) > 0 AS keyed,
+           (k.incarnation << 22) | 1 AS token, coalesce(t.max_payload_bytes, 1048576) AS max_payload INTO known
+      FROM cluster k, tenants t JOIN jobs j ON j.tenant = t.tenant JOIN cursors c ON c.job = j.job
+     WHERE t.name = $10 AND j.name = $1 AND j.status <> 'deleted';
+    IF NOT FOUND OR session_user <> current_user OR current_setting('role') <> 'none' THEN
+        PERFORM enqueued_job($1, $10);        -- raises what is wrong
+    END IF;
+    IF known.keyed OR NOT known.task OR num_nonnulls($6, $7, $8, $9) > 0 THEN
+        SELECT r.run, r.created, r.status, r.scheduled_at INTO run, created, status, scheduled_at
+          FROM enqueue_runs(known.job, jsonb_build_array(jsonb_strip_nulls(jsonb_build_object(
+                   'at', $3, 'delay_seconds', extract(epoch FROM $4), 'priority', $5, 'queue', $6, 'unique_key', $7,
+                   'unique_for_seconds', extract(epoch FROM $8), 'concurrency_key', $9))
+                   || CASE WHEN $2 IS NULL THEN '{}' ELSE jsonb_build_object('payload', $2) END)) AS r;
         RETURN;
     END IF;
-    SELECT j.name, j.tenant, c.queue, c.task, c.revision, c.priority, c.once, c.key_text,
-           c.key_limit IS NOT NULL OR c.key_rate IS NOT NULL AS limited,
-           (SELECT incarnation FROM cluster) << 22 | 1 AS token, coalesce(t.max_payload_bytes, 1048576) AS max_payload INTO known
-      FROM jobs j JOIN cursors c ON c.job = j.job JOIN tenants t ON t.tenant = j.tenant WHERE j.job = number;
-    refused := enqueue_problem($2, $3, $4, $5, $6, $7, $8, $9, known.max_payload, false);
-    IF refused IS NOT NULL THEN
-        RAISE EXCEPTION '%', refused USING ERRCODE = 'invalid_parameter_value';
+    scheduled_at := date_trunc('milliseconds', clock_timestamp());
+    IF num_nonnulls($3, $4, $5) > 0 OR pg_column_size($2) * 6::bigint > known.max_payload OR $2 @? '$.**.secret' THEN
+        refused := enqueue_problem($2, $3, $4, $5, NULL, NULL, NULL, NULL, known.max_payload, false);
+        IF refused IS NOT NULL THEN
+            RAISE EXCEPTION '%', refused USING ERRCODE = 'invalid_parameter_value';
+        END IF;
+        scheduled_at := due_time($3, $4, scheduled_at);
     END IF;
-    IF known.limited OR known.key_text IS NOT NULL OR $9 IS NOT NULL THEN
-        full_key := concurrency_key_of($9, known.key_text, known.limited, known.name, $2);
+    serial := nextval('on_demand_serials');
+    INSERT INTO backlog (job, scheduled_at, not_before, token, serial, queue, revision, priority, once, wakes, payload)
+    VALUES (known.job, scheduled_at, scheduled_at, known.token, serial, known.queue, known.revision,
+            coalesce($5, known.priority), known.once, true, $2);
+    run := run_id(known.job, scheduled_at, serial);
+    created := true;
+    status := 'pending';
+END $$;
+
+-- Permit a role of this server to call enqueue and enqueue_many; for which tenants, enqueue_grants says. Returns the
+-- statements that only the owner of the schema can execute, where that is another role.
+CREATE FUNCTION grant_enqueue(to_role text) RETURNS text[] LANGUAGE plpgsql AS $$
+DECLARE
+    usage_grant text := format('GRANT USAGE ON SCHEMA %I TO %I', current_schema(), to_role);
+BEGIN
+    EXECUTE format('GRANT EXECUTE ON FUNCTION enqueue, enqueue_many TO %I', to_role);
+    IF has_schema_privilege(to_role, current_schema(), 'USAGE') THEN
+        RETURN '{}';
     END IF;
-    RETURN QUERY
-    INSERT INTO backlog AS b (job, scheduled_at, not_before, token, serial, queue, revision, priority, once, keyed, wakes, key,
-                              payload)
-    VALUES (number, due, due, known.token, nextval('on_demand_serials')::integer,
-            CASE WHEN known.task AND $6 IS NULL THEN known.queue ELSE on_demand_queue(known.tenant, known.queue, $6) END, known.revision, coalesce($5, known.priority), known.once,
-            full_key IS NOT NULL, true, full_key, $2)
-    RETURNING run_id(b.job, b.scheduled_at, b.serial), true, 'pending', b.scheduled_at;
+    BEGIN
+        EXECUTE usage_grant;
+    EXCEPTION WHEN insufficient_privilege THEN
+        RETURN ARRAY[usage_grant];
+    END;
+    RETURN CASE WHEN has_schema_privilege(to_role, current_schema(), 'USAGE') THEN '{}' ELSE ARRAY[usage_grant] END;
+END $$;
+
+-- The role keeps USAGE of the schema: alone it permits nothing, and the role may have it for another reason.
+CREATE FUNCTION revoke_enqueue(from_role text) RETURNS void LANGUAGE plpgsql AS $$
+BEGIN
+    EXECUTE format('REVOKE EXECUTE ON FUNCTION enqueue, enqueue_many FROM %I', from_role);
 END $$;
 
 DO $$
 DECLARE
     signature text;
 BEGIN
-    -- Of the schema's owner: they are granted to roles that see none of its tables.
+    -- Of the schema's owner: they are granted to roles that see none of its tables, and nodes own nothing.
+    FOREACH signature IN ARRAY ARRAY['notify_enqueued()', 'grant_enqueue(text)', 'revoke_enqueue(text)'] LOOP
+        EXECUTE format('ALTER FUNCTION %s SECURITY DEFINER SET search_path = %I, pg_temp', signature, current_schema());
+        EXECUTE format('REVOKE ALL ON FUNCTION %s FROM PUBLIC', signature);
+    END LOOP;
     FOREACH signature IN ARRAY ARRAY[
         'enqueue(text, jsonb, timestamptz, interval, integer, text, text, interval, text, text)',
         'enqueue_many(text, jsonb, text)'] LOOP

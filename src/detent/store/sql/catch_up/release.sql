@@ -6,7 +6,7 @@
 -- A tick that an operator skipped is left out. So are, in a backfill, ticks that ran, unless they are to be processed
 -- again; ticks in the ledger keep their row, and the run gets the next serial of its tick. Status 4 is skipped.
 -- Returns each range with the result: released, left out, or what it waits for.
-WITH fence AS MATERIALIZED (SELECT node FROM nodes WHERE node = $1 AND NOT evicted FOR KEY SHARE),
+WITH RECURSIVE fence AS MATERIALIZED (SELECT node FROM nodes WHERE node = $1 AND NOT evicted FOR KEY SHARE),
 batch AS MATERIALIZED (
     SELECT * FROM unnest($4::bigint[], $5::timestamptz[], $6::integer[], $7::timestamptz[])
         AS t (catchup, tick, generation, following)),
@@ -19,19 +19,17 @@ candidates AS MATERIALIZED (
       JOIN cursors c ON c.job = r.job AND c.generation = batch.generation
      WHERE (SELECT held_at IS NULL FROM cluster) AND c.queue <> ALL (ARRAY(SELECT queue FROM suspended_queues))
        AND (c.next_tick IS NULL OR c.next_tick > batch.tick)
-       AND (r.kind = 'backfill' OR c.runs_left IS DISTINCT FROM 0 AND (c.next_tick IS NOT NULL OR c.ended))),
-busy AS MATERIALIZED (
-    SELECT q.queue FROM (SELECT DISTINCT queue FROM candidates) q
-     WHERE EXISTS (
-        WITH RECURSIVE pairs AS (            -- the first run of each priority, through the index
-            (SELECT queue, priority, not_before FROM live_runs WHERE queue = q.queue AND owner IS NULL AND lane >= 0
-              ORDER BY queue, priority, not_before LIMIT 1)
-            UNION ALL
-            SELECT next.* FROM pairs CROSS JOIN LATERAL (
-                SELECT queue, priority, not_before FROM live_runs
-                 WHERE queue = pairs.queue AND priority > pairs.priority AND owner IS NULL AND lane >= 0
-                 ORDER BY queue, priority, not_before LIMIT 1) next)
-        SELECT FROM pairs WHERE not_before <= now() - interval '1 second')),
+       AND (r.kind = 'backfill' OR c.runs_left IS DISTINCT FROM 0
+            AND (c.next_tick IS NOT NULL OR c.ended OR c.task))),
+pairs AS (                                   -- queues and priorities with the time of their first run, as in list_ready
+    SELECT q.queue, -101::smallint AS priority, 'infinity'::timestamptz AS not_before
+      FROM (SELECT DISTINCT queue FROM candidates) q
+    UNION ALL
+    SELECT pairs.queue, higher.priority, higher.not_before FROM pairs CROSS JOIN LATERAL (
+        SELECT priority, not_before FROM live_runs
+         WHERE queue = pairs.queue AND priority > pairs.priority AND owner IS NULL AND lane >= 0
+         ORDER BY priority, not_before LIMIT 1) higher),
+busy AS MATERIALIZED (SELECT DISTINCT queue FROM pairs WHERE not_before <= now() - interval '1 second'),
 known AS MATERIALIZED (
     SELECT candidates.*, s.serial, s.out FROM candidates CROSS JOIN LATERAL (
         -- The first run of an owed tick (serial 0) is the one that catches it up.
@@ -66,7 +64,7 @@ placed AS MATERIALIZED (
         WHEN NOT EXISTS (SELECT FROM live_runs r WHERE r.job = known.job) THEN 0::smallint END AS lane FROM known),
 inserted AS (
     INSERT INTO live_runs (job, scheduled_at, token, not_before, serial, queue, revision, lane, priority, once)
-    SELECT job, tick, $2::bigint << 22 | 1, now(), serial, queue, revision, lane, greatest(priority - 1, 0), once
+    SELECT job, tick, $2::bigint << 22 | 1, now(), serial, queue, revision, lane, greatest(priority - 1, -100), once
       FROM placed WHERE lane IS NOT NULL AND NOT coalesce(due, false) AND queue NOT IN (SELECT queue FROM busy)
      ORDER BY job
     ON CONFLICT (job, lane) DO NOTHING RETURNING job),

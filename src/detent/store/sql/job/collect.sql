@@ -6,6 +6,8 @@ WITH done AS MATERIALIZED (
       FROM jobs j JOIN cursors c USING (job) WHERE j.collect_at <= now() AND j.status = 'completed'
        AND (SELECT held_at IS NULL FROM cluster)
        AND NOT EXISTS (SELECT FROM live_runs r WHERE r.job = j.job)
+       AND NOT EXISTS (SELECT FROM backlog b WHERE b.job = j.job AND NOT b.parked)
+       AND NOT EXISTS (SELECT FROM backlog b WHERE b.job = j.job AND b.parked)
      ORDER BY j.collect_at LIMIT $1::integer FOR NO KEY UPDATE OF c SKIP LOCKED),
 gone AS (
     UPDATE jobs j SET status = 'deleted', updated_at = now(), since = now(), opened = 'deleted', opened_by = $2::text,

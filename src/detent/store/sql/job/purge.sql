@@ -10,11 +10,16 @@ gone AS MATERIALIZED (
        AND NOT EXISTS (
            SELECT FROM kept k WHERE k.since <= j.updated_at AND k.made_at <= j.updated_at + interval '1 day')
        AND NOT EXISTS (SELECT FROM live_runs r WHERE r.job = j.job)
+       AND NOT EXISTS (SELECT FROM backlog b WHERE b.job = j.job AND NOT b.parked)
+       AND NOT EXISTS (SELECT FROM backlog b WHERE b.job = j.job AND b.parked)
      ORDER BY updated_at LIMIT $2::integer FOR UPDATE SKIP LOCKED),
 purged_cursors AS (DELETE FROM cursors x USING gone WHERE x.job = gone.job),
 purged_revisions AS (DELETE FROM job_revisions x USING gone WHERE x.job = gone.job),
 purged_segments AS (DELETE FROM segments x USING gone WHERE x.job = gone.job),
 purged_skips AS (DELETE FROM skips x USING gone WHERE x.job = gone.job),
 purged_catchups AS (DELETE FROM catchups x USING gone WHERE x.job = gone.job),
-purged_payloads AS (DELETE FROM run_payloads x USING gone WHERE x.job = gone.job)
+purged_payloads AS (DELETE FROM run_payloads x USING gone WHERE x.job = gone.job),
+purged_keys AS (DELETE FROM unique_keys x USING gone WHERE x.job = gone.job),
+purged_places AS (DELETE FROM key_places x USING gone WHERE x.scope = gone.job),
+purged_rates AS (DELETE FROM key_rates x USING gone WHERE x.scope = gone.job)
 DELETE FROM jobs j USING gone WHERE j.job = gone.job RETURNING j.job

@@ -12,21 +12,21 @@ WITH RECURSIVE served AS MATERIALIZED (
        AND (needs = ANY ($4::text[]) OR ($5 AND needs ~ '^(task:)?(python|process):'))
        AND EXISTS (SELECT FROM cluster JOIN whereabouts USING (system_identifier, database_oid, table_oid, timeline))
        AND NOT EXISTS (SELECT FROM pull_leases WHERE worker = $2 AND alone_until > now())),
-pairs AS (                                   -- as in run/claim
-    SELECT served.queue, first.priority FROM served CROSS JOIN LATERAL (
-        SELECT priority FROM live_runs WHERE queue = served.queue AND owner IS NULL AND lane >= 0
-         ORDER BY queue DESC, priority DESC LIMIT 1) first
+pairs AS (
+    SELECT queue, 101::smallint AS priority FROM served
     UNION ALL
-    SELECT pairs.queue, next.priority FROM pairs CROSS JOIN LATERAL (
+    SELECT pairs.queue, lower.priority FROM pairs CROSS JOIN LATERAL (
         SELECT priority FROM live_runs
          WHERE queue = pairs.queue AND priority < pairs.priority AND owner IS NULL AND lane >= 0
-         ORDER BY queue DESC, priority DESC LIMIT 1) next),
+         ORDER BY priority DESC LIMIT 1) lower),
 ranges AS MATERIALIZED (
-    SELECT queue, priority FROM pairs ORDER BY CASE WHEN $8::boolean THEN 0 ELSE priority END DESC, random()),
+    SELECT * FROM pairs WHERE priority < 101
+     ORDER BY CASE WHEN $8::boolean THEN 0 ELSE priority END DESC, random()),
 ready AS MATERIALIZED (
     SELECT r.* FROM ranges CROSS JOIN LATERAL (
         SELECT job, lane, crashes FROM live_runs
-         WHERE queue = ranges.queue AND priority = ranges.priority AND not_before <= now() AND owner IS NULL AND lane >= 0
+         WHERE queue = ranges.queue AND priority = ranges.priority AND not_before <= now() AND owner IS NULL
+           AND lane >= 0
            AND EXISTS (SELECT FROM jobs j WHERE j.job = live_runs.job AND j.tenant = $1)
            AND (crashes < 2 OR NOT (SELECT EXISTS (SELECT FROM pull_leases WHERE worker = $2))
                 OR not_before < now() - interval '30 seconds' * 2 ^ least(crashes - 2, 16))

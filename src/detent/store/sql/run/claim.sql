@@ -1,23 +1,24 @@
 -- Claim runs that are ready. $1 node, $2 incarnation, $3 queue numbers that this worker serves, $4 limit, $5 whether to
 -- treat all priorities as equal this time, so that the lowest gets a share too.
--- One short range per queue and priority that has runs (the highest is claimed first): neither waiting retries nor lower
--- priorities are read. The ranges are sorted, or the planner would read all of one queue's priorities before the next
--- queue; among queues of equal priority the order is random, so that a backlog in one does not starve the others. An
--- evicted node must not claim after its own rescue, hence the fence. Runs in negative lanes wait for another run of their
--- job. An on-demand run (serial from 201326592 on) is returned with its payload, '' if it has none of its own.
+-- One short range per queue and priority (the highest is claimed first): neither waiting retries nor lower priorities
+-- are read. `pairs` skips through the index from one priority of a queue to the next below it, however many runs wait
+-- in each, beginning above the highest, 100. It reads each priority from its end: at its beginning are the entries of
+-- runs that were just claimed, which the index keeps for a while. The ranges are sorted, or the planner would read all
+-- of one queue's priorities before the next queue; among queues of equal priority the order is random, so that a
+-- backlog in one does not starve the others. An evicted node must not claim after its own rescue, hence the fence. Runs
+-- in negative lanes wait for another run of their job. An on-demand run (serial from 201326592 on) is returned with its
+-- payload, '' if it has none of its own.
 WITH RECURSIVE fence AS MATERIALIZED (SELECT node FROM nodes WHERE node = $1 AND NOT evicted FOR KEY SHARE),
-pairs AS (                                   -- from each priority of a queue to the next lower one, through the index
-    SELECT q AS queue, first.priority FROM fence, unnest($3::integer[]) AS q CROSS JOIN LATERAL (
-        SELECT priority FROM live_runs WHERE queue = q AND owner IS NULL AND lane >= 0
-         ORDER BY queue DESC, priority DESC LIMIT 1) first
+pairs AS (
+    SELECT served.queue, 101::smallint AS priority FROM fence, unnest($3::integer[]) AS served (queue)
     UNION ALL
-    SELECT pairs.queue, next.priority FROM pairs CROSS JOIN LATERAL (
+    SELECT pairs.queue, lower.priority FROM pairs CROSS JOIN LATERAL (
         SELECT priority FROM live_runs
          WHERE queue = pairs.queue AND priority < pairs.priority AND owner IS NULL AND lane >= 0
-         ORDER BY queue DESC, priority DESC LIMIT 1) next),
+         ORDER BY priority DESC LIMIT 1) lower),
 picked AS MATERIALIZED (
     SELECT r.* FROM (
-        SELECT priority, queue FROM pairs
+        SELECT * FROM pairs WHERE priority < 101
          ORDER BY CASE WHEN $5::boolean THEN 0 ELSE priority END DESC, random()) AS ranges
     CROSS JOIN LATERAL (
         SELECT job, lane FROM live_runs

@@ -18,7 +18,7 @@ picked AS MATERIALIZED (
          WHERE job = ranges.job AND queue = ranges.queue AND keyed AND priority = ranges.priority AND NOT parked
            AND not_before <= now()
          ORDER BY not_before
-         LIMIT CASE WHEN $1::bigint IS NOT NULL THEN $6::bigint ELSE least($6::bigint, $8::bigint - (
+         LIMIT CASE WHEN $1::bigint IS NOT NULL THEN $9::bigint ELSE least($9::bigint, $8::bigint - (
              SELECT count(*) FROM (
                  SELECT FROM live_runs WHERE queue = ranges.queue AND priority = ranges.priority AND owner IS NULL
                     AND lane >= 0 AND not_before <= now() LIMIT $8::bigint) AS ready)) END
@@ -60,7 +60,8 @@ seated AS (                                  -- the second of two claims waits, 
     ON CONFLICT (scope, key, place) DO UPDATE
        SET job = excluded.job, lane = excluded.lane, scheduled_at = excluded.scheduled_at, taken_by = pg_current_xact_id()
      WHERE pg_visible_in_snapshot(x.taken_by, pg_current_snapshot())
-       AND NOT EXISTS (SELECT FROM live_runs r WHERE r.job = x.job AND r.lane = x.lane AND r.scheduled_at = x.scheduled_at)
+       AND NOT EXISTS (SELECT FROM live_runs r WHERE r.job = x.job AND r.lane = x.lane
+                          AND r.scheduled_at = x.scheduled_at OFFSET 0)
     RETURNING x.job, x.lane),
 parked AS MATERIALIZED (
     SELECT job, serial FROM keyed WHERE ((job, serial) IN (SELECT job, lane FROM seated)) IS NOT TRUE),

@@ -60,7 +60,8 @@ seated AS (
     ON CONFLICT (scope, key, place) DO UPDATE
        SET job = excluded.job, lane = excluded.lane, scheduled_at = excluded.scheduled_at, taken_by = pg_current_xact_id()
      WHERE pg_visible_in_snapshot(x.taken_by, pg_current_snapshot())
-       AND NOT EXISTS (SELECT FROM live_runs r WHERE r.job = x.job AND r.lane = x.lane AND r.scheduled_at = x.scheduled_at)
+       AND NOT EXISTS (SELECT FROM live_runs r WHERE r.job = x.job AND r.lane = x.lane
+                          AND r.scheduled_at = x.scheduled_at OFFSET 0)
     RETURNING x.job, x.lane),
 taken AS (
     INSERT INTO live_runs (job, scheduled_at, token, owner, not_before, serial, queue, revision, lane, attempt, crashes,

@@ -1,5 +1,6 @@
--- Deleted jobs that have runs in the backlog: a deletion itself only changes its job, and an enqueue that commits after it
--- leaves runs behind. Through both indexes from one job to the next.
+-- Deleted jobs that have runs in the backlog: a deletion itself only changes its job, and an enqueue that commits after
+-- it leaves runs behind. Through both indexes from one job to the next. Not those of tenants that are being deleted,
+-- whose runs are deleted with them.
 WITH RECURSIVE ready AS (
     (SELECT job FROM backlog WHERE NOT parked ORDER BY job LIMIT 1)
     UNION ALL
@@ -12,3 +13,4 @@ parked AS (
         SELECT job FROM backlog WHERE parked AND job > parked.job ORDER BY job LIMIT 1) next)
 SELECT found.job FROM (SELECT job FROM ready UNION SELECT job FROM parked) found
   JOIN jobs j ON j.job = found.job AND j.status = 'deleted'
+  JOIN tenants t ON t.tenant = j.tenant AND t.deleting_at IS NULL

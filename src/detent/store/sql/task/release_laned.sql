@@ -1,8 +1,10 @@
--- Move on-demand runs of jobs with a schedule from the backlog into lanes of their job, as pending runs: by priority and
--- age, as many as lanes are free. The head of each job from task/list_heads that has the highest priority: $1 job, $2
--- queue, $3 keyed, $4 priority. Fires take the lowest free lane, these take the highest, so that they compete
--- only for the last. QUEUE and REPLACE: lane 0 if the job has no other run, else the negative lane in which runs wait. A
--- run whose lane is taken meanwhile stays in the backlog, and the next pass tries again. Returns the jobs and queues.
+-- Move on-demand runs of jobs with a schedule from the backlog into lanes of their job, as pending runs: by priority
+-- and age, as many as lanes are free. The head of each job from task/list_heads that has the highest priority: $1 job,
+-- $2 queue, $3 keyed, $4 priority. Fires take the lowest free lane, these take the highest, so that they compete only
+-- for the last. QUEUE and REPLACE: lane 0 if the job has no other run, else the negative lane in which runs wait. A run
+-- whose lane is taken meanwhile stays in the backlog, and the next pass tries again. By the clock and not by now(): a
+-- trigger releases what it has enqueued itself, which is due later than its transaction began. Returns the jobs and
+-- queues.
 WITH lanes AS MATERIALIZED (
     SELECT c.job, g.lane, row_number() OVER (PARTITION BY c.job ORDER BY g.lane DESC) AS nth
       FROM unnest($1::bigint[]) AS wanted (j)
@@ -14,7 +16,8 @@ WITH lanes AS MATERIALIZED (
         UNION ALL
         SELECT CASE WHEN EXISTS (SELECT FROM live_runs r WHERE r.job = c.job) THEN c.lanes ELSE 0 END WHERE c.lanes < 0
            AND NOT EXISTS (SELECT FROM live_runs r WHERE r.job = c.job AND r.lane = c.lanes)) g
-     WHERE (SELECT held_at IS NULL FROM cluster) AND EXISTS (SELECT FROM jobs j WHERE j.job = c.job AND j.status <> 'deleted')),
+     WHERE (SELECT held_at IS NULL FROM cluster)
+       AND EXISTS (SELECT FROM jobs j WHERE j.job = c.job AND j.status <> 'deleted')),
 counted AS MATERIALIZED (SELECT job, max(nth) AS free FROM lanes GROUP BY job),
 next AS MATERIALIZED (
     SELECT b.*, row_number() OVER (PARTITION BY b.job ORDER BY b.priority DESC, b.not_before, b.serial) AS nth
@@ -22,7 +25,6 @@ next AS MATERIALIZED (
       JOIN counted USING (job) CROSS JOIN LATERAL (
         SELECT * FROM backlog
          WHERE job = head.job AND queue = head.queue AND keyed = head.keyed AND priority = head.priority AND NOT parked
-           -- Not now(): a trigger was enqueued after this transaction began.
            AND not_before <= (SELECT clock_timestamp()) AND queue <> ALL (ARRAY(SELECT queue FROM suspended_queues))
          ORDER BY not_before LIMIT counted.free FOR UPDATE SKIP LOCKED) b),
 placed AS MATERIALIZED (SELECT next.*, lanes.lane FROM next JOIN lanes USING (job, nth)),

@@ -11,6 +11,11 @@ UNION ALL SELECT 'run_payloads', count(*) FROM run_payloads WHERE job = ANY ($1:
 UNION ALL SELECT 'expectations', count(*) FROM expectations WHERE job = ANY ($1::bigint[])
 UNION ALL SELECT 'set_aside', count(*) FROM set_aside WHERE job = ANY ($1::bigint[])
 UNION ALL SELECT 'live_runs', count(*) FROM live_runs WHERE job = ANY ($1::bigint[])
+UNION ALL SELECT 'backlog', (SELECT count(*) FROM backlog WHERE job = ANY ($1::bigint[]) AND NOT parked)
+                          + (SELECT count(*) FROM backlog WHERE job = ANY ($1::bigint[]) AND parked)
+UNION ALL SELECT 'unique_keys', count(*) FROM unique_keys WHERE job = ANY ($1::bigint[])
+UNION ALL SELECT 'key_places', count(*) FROM key_places WHERE scope = ANY ($1::bigint[])
+UNION ALL SELECT 'key_rates', count(*) FROM key_rates WHERE scope = ANY ($1::bigint[])
 UNION ALL SELECT 'incidents', count(*) FROM incidents WHERE job = ANY ($1::bigint[])
 UNION ALL SELECT 'notices', count(*) FROM notices WHERE incident IN (
     SELECT incident FROM incidents WHERE job = ANY ($1::bigint[]))

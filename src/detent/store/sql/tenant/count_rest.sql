@@ -7,6 +7,9 @@ UNION ALL SELECT 'notices', count(*) FROM incidents i JOIN notices USING (incide
            WHERE tenant = $1::integer AND NOT EXISTS (SELECT FROM jobs j WHERE j.job = i.job)
 UNION ALL SELECT 'job_counts', count(*) FROM job_counts WHERE tenant = $1::integer
 UNION ALL SELECT 'job_reservations', count(*) FROM job_reservations WHERE tenant = $1::integer
+UNION ALL SELECT 'enqueue_grants', count(*) FROM enqueue_grants WHERE tenant = $1::integer
+UNION ALL SELECT 'key_places', count(*) FROM key_places WHERE scope = -$1::bigint
+UNION ALL SELECT 'key_rates', count(*) FROM key_rates WHERE scope = -$1::bigint
 UNION ALL SELECT 'limits', count(*) FROM limits WHERE tenant = $1::integer
 UNION ALL SELECT 'pull_leases', count(*) FROM pull_leases WHERE tenant = $1::integer
 UNION ALL SELECT 'pull_workers', count(*) FROM pull_workers WHERE tenant = $1::integer

@@ -1,7 +1,9 @@
--- Delete jobs without live runs, and what belongs to them but their history, which is deleted before. $1 jobs
+-- Delete jobs without unfinished runs, and what belongs to them but their history, which is deleted before. $1 jobs
 WITH gone AS MATERIALIZED (
     SELECT job FROM jobs j WHERE job = ANY ($1::bigint[]) AND status = 'deleted'
-       AND NOT EXISTS (SELECT FROM live_runs r WHERE r.job = j.job) ORDER BY job FOR UPDATE),
+       AND NOT EXISTS (SELECT FROM live_runs r WHERE r.job = j.job)
+       AND NOT EXISTS (SELECT FROM backlog b WHERE b.job = j.job AND NOT b.parked)
+       AND NOT EXISTS (SELECT FROM backlog b WHERE b.job = j.job AND b.parked) ORDER BY job FOR UPDATE),
 incident AS MATERIALIZED (SELECT incident FROM incidents WHERE job IN (SELECT job FROM gone)),
 gone_notices AS (
     DELETE FROM notices x USING incident WHERE x.incident = incident.incident RETURNING x.incident),

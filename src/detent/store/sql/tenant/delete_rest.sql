@@ -16,6 +16,15 @@ gone_incidents AS (
     DELETE FROM incidents x USING incident WHERE x.incident = incident.incident RETURNING x.incident),
 gone_job_counts AS (DELETE FROM job_counts WHERE tenant = $1::integer RETURNING tenant),
 gone_job_reservations AS (DELETE FROM job_reservations WHERE tenant = $1::integer RETURNING tenant),
+gone_enqueue_grants AS (DELETE FROM enqueue_grants WHERE tenant = $1::integer RETURNING tenant),
+gone_key_places AS (                         -- of jobs that share the keys of their tenant
+    DELETE FROM key_places WHERE ctid = ANY (ARRAY(
+        SELECT ctid FROM key_places WHERE scope = -$1::bigint LIMIT $2::integer))
+    RETURNING scope),
+gone_key_rates AS (
+    DELETE FROM key_rates WHERE ctid = ANY (ARRAY(
+        SELECT ctid FROM key_rates WHERE scope = -$1::bigint LIMIT $2::integer))
+    RETURNING scope),
 gone_limits AS (DELETE FROM limits WHERE tenant = $1::integer RETURNING tenant),
 gone_pull_leases AS (DELETE FROM pull_leases WHERE tenant = $1::integer RETURNING tenant),
 gone_pull_workers AS (DELETE FROM pull_workers WHERE tenant = $1::integer RETURNING tenant),
@@ -29,6 +38,9 @@ UNION ALL SELECT 'notices', count(*) FROM gone_notices
 UNION ALL SELECT 'incidents', count(*) FROM gone_incidents
 UNION ALL SELECT 'job_counts', count(*) FROM gone_job_counts
 UNION ALL SELECT 'job_reservations', count(*) FROM gone_job_reservations
+UNION ALL SELECT 'enqueue_grants', count(*) FROM gone_enqueue_grants
+UNION ALL SELECT 'key_places', count(*) FROM gone_key_places
+UNION ALL SELECT 'key_rates', count(*) FROM gone_key_rates
 UNION ALL SELECT 'limits', count(*) FROM gone_limits
 UNION ALL SELECT 'pull_leases', count(*) FROM gone_pull_leases
 UNION ALL SELECT 'pull_workers', count(*) FROM gone_pull_workers

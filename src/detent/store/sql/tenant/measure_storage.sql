@@ -6,6 +6,9 @@ WITH page AS MATERIALIZED (
 SELECT max(page.job) AS last, coalesce(sum(page.size
      + coalesce((SELECT sum(pg_column_size(r.definition)) FROM job_revisions r WHERE r.job = page.job), 0)
      + coalesce((SELECT sum(pg_column_size(p.payload)) FROM run_payloads p WHERE p.job = page.job), 0)
-     + coalesce((SELECT sum(pg_column_size(h.result)) FROM run_history h WHERE h.job = page.job), 0)
+     + coalesce((SELECT sum(coalesce(pg_column_size(h.result), 0) + coalesce(pg_column_size(h.payload), 0))
+                   FROM run_history h WHERE h.job = page.job), 0)
+     + coalesce((SELECT sum(pg_column_size(b.payload)) FROM backlog b WHERE b.job = page.job AND NOT b.parked), 0)
+     + coalesce((SELECT sum(pg_column_size(b.payload)) FROM backlog b WHERE b.job = page.job AND b.parked), 0)
      + coalesce((SELECT sum(pg_column_size(a.error)) FROM attempts a WHERE a.job = page.job), 0)), 0)::bigint AS bytes
   FROM page

@@ -10,4 +10,5 @@ SELECT EXISTS (SELECT FROM cursors WHERE ended) AS ended,
        EXISTS (SELECT FROM jobs WHERE paused_until <= now() + $3::interval AND status = 'paused') AS pauses,
        EXISTS (SELECT FROM catchups) AS catchups,
        EXISTS (SELECT FROM expectations) AS expectations,
-       EXISTS (SELECT FROM audit_events WHERE position IS NULL) AS events
+       EXISTS (SELECT FROM audit_events WHERE position IS NULL) AS events,
+       EXISTS (SELECT FROM backlog) AS backlog

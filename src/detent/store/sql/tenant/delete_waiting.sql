@@ -1,0 +1,25 @@
+-- Delete some of the on-demand runs of these jobs that wait, and of their keys. $1 jobs, which have ended, so that no
+-- worker claims them; $2 how many of each. The runs leave no row of history, which would be deleted next.
+WITH waiting AS MATERIALIZED (
+    SELECT b.* FROM unnest($1::bigint[]) AS v (job) CROSS JOIN LATERAL (
+        (SELECT serial, scheduled_at, job FROM backlog WHERE job = v.job AND NOT parked LIMIT $2::integer)
+        UNION ALL
+        (SELECT serial, scheduled_at, job FROM backlog WHERE job = v.job AND parked LIMIT $2::integer)) b
+     LIMIT $2::integer),
+gone_backlog AS (
+    DELETE FROM backlog b WHERE b.serial = ANY (ARRAY(SELECT serial FROM waiting))
+       AND ((b.serial, b.scheduled_at, b.job) IN (SELECT serial, scheduled_at, job FROM waiting)) IS TRUE
+    RETURNING b.job),
+gone_unique_keys AS (
+    DELETE FROM unique_keys WHERE ctid = ANY (ARRAY(
+        SELECT ctid FROM unique_keys WHERE job = ANY ($1::bigint[]) LIMIT $2::integer)) RETURNING job),
+gone_key_places AS (
+    DELETE FROM key_places WHERE ctid = ANY (ARRAY(
+        SELECT ctid FROM key_places WHERE scope = ANY ($1::bigint[]) LIMIT $2::integer)) RETURNING scope),
+gone_key_rates AS (
+    DELETE FROM key_rates WHERE ctid = ANY (ARRAY(
+        SELECT ctid FROM key_rates WHERE scope = ANY ($1::bigint[]) LIMIT $2::integer)) RETURNING scope)
+SELECT 'backlog' AS name, count(*) AS rows FROM gone_backlog
+UNION ALL SELECT 'unique_keys', count(*) FROM gone_unique_keys
+UNION ALL SELECT 'key_places', count(*) FROM gone_key_places
+UNION ALL SELECT 'key_rates', count(*) FROM gone_key_rates
