@@ -1,8 +1,8 @@
 -- Take on-demand runs of tasks that are ready from the backlog into live_runs. $1 node whose runs they become, NULL: they
 -- become pending runs, which any worker may claim (a release); $2 incarnation; where runs are ready, from task/list_heads:
 -- $3 job, $4 queue, $5 priority; $6 limit, $7 as $5 in run/claim, $8 how many ready runs of a queue and priority a release
--- leaves in live_runs, $9 how many runs of each head: so one with many runs leaves capacity for the others. A release takes
--- from the heads in the order in which they are given. A run whose lane is taken stays where it is.
+-- leaves in live_runs, $9 how many runs of each head: so one with many runs leaves capacity for the others. A release
+-- takes from the heads in the order in which they are given. A run whose lane is taken stays where it is.
 WITH fence AS MATERIALIZED (SELECT node FROM nodes WHERE node = $1::bigint AND NOT evicted FOR KEY SHARE),
 ranges AS MATERIALIZED (
     -- Checked again, because heads are remembered: a paused or deleted task starts nothing.
