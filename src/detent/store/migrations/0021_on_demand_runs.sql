@@ -26,7 +26,6 @@ ALTER TABLE cursors
     ADD COLUMN key_rate   double precision,                 -- at most this many starts per second of one concurrency key
     ADD COLUMN key_shared boolean NOT NULL DEFAULT false,   -- its keys are those of the tenant, not of the job
     ADD COLUMN key_text   text;                             -- the template of the concurrency key
-CREATE INDEX cursors_tasks ON cursors (job) WHERE task;
 -- NOT VALID: what is there satisfies the narrower rule before, and ten million rows need not be read to know that.
 ALTER TABLE cursors DROP CONSTRAINT cursors_priority_check;
 ALTER TABLE cursors ADD CONSTRAINT cursors_priority_check CHECK (priority BETWEEN -100 AND 100) NOT VALID,
