@@ -182,7 +182,17 @@ async def plans(connection: Any) -> dict[str, list[str]]:
     found = {}
     await connection.execute("SET plan_cache_mode = force_generic_plan")
     for name, text in explainable():
-        if name.partition("/")[0] in ("run", "cursor", "catch_up", "limit", "node", "partition", "upkeep", "pull", "task"):
+        if name.partition("/")[0] in (
+            "run",
+            "cursor",
+            "catch_up",
+            "limit",
+            "node",
+            "partition",
+            "upkeep",
+            "pull",
+            "task",
+        ):
             await connection.execute(f"PREPARE planned AS {text}")
             types = await connection.fetchval(
                 "SELECT parameter_types::text[] FROM pg_prepared_statements WHERE name = 'planned'"

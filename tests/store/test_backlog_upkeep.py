@@ -60,7 +60,9 @@ async def test_waiting_runs_of_a_deleted_task_end_as_cancelled_also_those_that_a
         pass
     rows = await look.fetch("SELECT job, status, reason FROM run_history")
     assert [(row["job"], row["status"], row["reason"]) for row in rows] == [(task, 3, "job deleted")] * 7
-    assert await look.fetchval("SELECT count(*) FROM backlog WHERE job <> $1", task) == await count(look, "backlog") == 1
+    assert (
+        await look.fetchval("SELECT count(*) FROM backlog WHERE job <> $1", task) == await count(look, "backlog") == 1
+    )
 
 
 async def test_upkeep_looks_for_deleted_jobs_only_while_runs_wait(verbs: Store, look: Any, task: int) -> None:
