@@ -16,7 +16,7 @@ from chaos.scenarios import SCENARIOS
 from tests.support.fleet.mutants import MUTANTS, Mutant
 
 ROOT = Path(__file__).parents[1]
-SCRIPTS = ("every_second", "kill_restart", "takeover", "rolling", "fairness", "floods", "secret_leaks")
+SCRIPTS = ("every_second", "kill_restart", "takeover", "rolling", "on_demand", "fairness", "floods", "secret_leaks")
 
 
 def script(name: str) -> Row:

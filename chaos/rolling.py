@@ -4,7 +4,8 @@ present version join.
 
 Then one node of each version is killed and started again, the old one on a schema that it does not know, but whose
 migrations say that it is compatible. At the end the old nodes are replaced one by one. Every tick must have exactly one
-run all the time.
+run all the time. Meanwhile callers trigger jobs at nodes of both versions and, from the migration on, enqueue runs: each
+of these ends once too, and only nodes of the new version run what was enqueued.
 """
 
 from __future__ import annotations
@@ -17,7 +18,9 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from chaos.harness import Scene, milliseconds, percentile, perform
+from chaos.upgrade_load import Callers, none_waiting, not_ended_once, prepare, refusal, wrong_calls
 from chaos.versions import CannotUpgrade, Version, present, previous
+from detent.domain.identity import ON_DEMAND
 from detent.store.db import connect
 from detent.store.embedded import EmbeddedServer
 from tests.support.ledger import Watched, check_calls, check_ledger, create_ticking, none_open, pause_all
@@ -72,26 +75,71 @@ async def script(scene: Scene) -> None:
 
 async def roll(upgrade: Upgrade) -> None:
     scene, target = upgrade.scene, http_target(upgrade.scene.sink, "slow/0.2")
-    old_nodes = [await upgrade.start(upgrade.old) for _ in range(2)]
-    jobs = [create_ticking(old_nodes[0].client, f"job-{number}", target) for number in range(JOBS)]
-    await asyncio.sleep(CALM_SECONDS)
+    present = [await upgrade.start(upgrade.old) for _ in range(2)]
+    jobs = [create_ticking(present[0].client, f"job-{number}", target) for number in range(JOBS)]
+    callers = Callers(upgrade.url, lambda: present, [job.name for job in jobs])
+    try:
+        callers.begin(callers.trigger)
+        await asyncio.sleep(CALM_SECONDS)
+        migrated = await migrate_under_load(upgrade, callers, target)
+        await change_nodes(upgrade, present, target)
+        scene.limit("longest start lateness, with kills", latest(scene, migrated), LATEST_AFTER_A_KILL)
+        handed_over = datetime.now(UTC)
+        for number in range(2):
+            present[number] = await replace(upgrade, present[number], upgrade.new, kill=False)
+        await asyncio.sleep(CALM_SECONDS)
+        scene.note("longest start lateness, while the old ones are replaced", milliseconds(latest(scene, handed_over)))
+        scene.expect("a task is created, when the old nodes are gone", refusal(present[0].client, "late", target), "")
+    finally:
+        await callers.end()
+    # Before the jobs are paused: the runs of a paused job wait.
+    await scene.judge("every run that waits gets its turn", none_waiting(upgrade.look))
+    await verdict(upgrade, present[0], jobs, migrated)
+    await judge_callers(upgrade, callers)
+    code, said = await scene.nodes.run("audit", "--since", "10m", DETENT_API_URL=present[0].url)
+    scene.expect("exit code of detent audit", code, 0)
+    if code:
+        print(said)
 
+
+async def migrate_under_load(upgrade: Upgrade, callers: Callers, target: dict[str, Any]) -> datetime:
+    scene = upgrade.scene
+    callers.begin(callers.probe)
     said = await upgrade.migrate(upgrade.new)
     scene.expect(f"{upgrade.added} applied under the old nodes", f"Applied {upgrade.added}." in said, True)
+    scene.note("longest wait of a statement on live runs, until then", milliseconds(callers.longest_wait))
     migrated = datetime.now(UTC)
-    new_nodes = [await upgrade.start(upgrade.new) for _ in range(2)]
-    await until(lambda: leaders(upgrade.look, 4), 30, "all four nodes to lead something")
-    await asyncio.sleep(CALM_SECONDS)
+    await prepare(upgrade.look, target)
+    callers.begin(callers.enqueue)
+    return migrated
 
-    old_nodes[1] = await replace(upgrade, old_nodes[1], upgrade.old, kill=True)
-    new_nodes[1] = await replace(upgrade, new_nodes[1], upgrade.new, kill=True)
-    scene.limit("longest start lateness, with kills", latest(scene, migrated), LATEST_AFTER_A_KILL)
-    handed_over = datetime.now(UTC)
-    for number, node in enumerate(old_nodes):
-        old_nodes[number] = await replace(upgrade, node, upgrade.new, kill=False)
+
+async def change_nodes(upgrade: Upgrade, present: list[Node], target: dict[str, Any]) -> None:
+    """Two new nodes join the two old ones; then one of each is killed, and another of its version takes its place."""
+    present += [await upgrade.start(upgrade.new) for _ in range(2)]
+    await until(lambda: leaders(upgrade.look, 4), 30, "all four nodes to lead something")
+    why = refusal(present[2].client, "early", target)
+    upgrade.scene.expect("a task is refused because of an old node", "upgrade all nodes" in why, True)
     await asyncio.sleep(CALM_SECONDS)
-    scene.note("longest start lateness, while the old ones are replaced", milliseconds(latest(scene, handed_over)))
-    await verdict(upgrade, [*old_nodes, *new_nodes][0], jobs, migrated)
+    for number, version in ((1, upgrade.old), (3, upgrade.new)):
+        present[number] = await replace(upgrade, present[number], version, kill=True)
+
+
+async def judge_callers(upgrade: Upgrade, callers: Callers) -> None:
+    scene, look = upgrade.scene, upgrade.look
+    scene.note("runs enqueued, and committed", len(callers.enqueued))
+    scene.note("runs enqueued, and rolled back", len(callers.rolled_back))
+    by_new = sum(each.on_demand for each in callers.triggered)
+    scene.note("triggers at old nodes, at new nodes", f"{len(callers.triggered) - by_new}, {by_new}")
+    scene.expect("... and there were some of each", 0 < by_new < len(callers.triggered), True)
+    runs = [*callers.enqueued, *(each.run for each in callers.triggered)]
+    scene.expect("of all these did not end once, well", (await not_ended_once(look, runs))[:5], [])
+    scene.expect("wrong calls", wrong_calls(callers, scene.sink)[:5], [])
+    committed = {str(row["run"]) for row in await look.fetch("SELECT run FROM public.orders")}
+    scene.expect("the callers' table has the same runs", committed == set(callers.enqueued), True)
+    new = numbers_of(scene, upgrade.new.python)
+    strangers = "SELECT count(*) FROM run_history WHERE serial >= $1 AND node <> ALL ($2::bigint[])"
+    scene.expect("on-demand runs that old nodes ran", await look.fetchval(strangers, ON_DEMAND, new), 0)
 
 
 async def leaders(look: Any, count: int) -> bool:
@@ -135,11 +183,17 @@ async def verdict(upgrade: Upgrade, node: Node, jobs: list[Watched], migrated: d
 
 async def runs_by(look: Any, scene: Scene, python: Path, since: datetime) -> int:
     """Runs of ticks after `since` that nodes of this version finished."""
-    numbers = [int(name, 16) for node in scene.nodes.started if node.python == python for name in node.identities]
     count: int = await look.fetchval(
-        "SELECT count(*) FROM run_history WHERE node = ANY ($1::bigint[]) AND scheduled_at > $2", numbers, since
+        "SELECT count(*) FROM run_history WHERE node = ANY ($1::bigint[]) AND scheduled_at > $2",
+        numbers_of(scene, python),
+        since,
     )
     return count
+
+
+def numbers_of(scene: Scene, python: Path) -> list[int]:
+    """The nodes of a version."""
+    return [int(name, 16) for node in scene.nodes.started if node.python == python for name in node.identities]
 
 
 if __name__ == "__main__":

@@ -57,7 +57,9 @@ async def test_a_pause_says_until_when_why_and_what_comes_after(api: ApiClient) 
     await api.problem("POST", "/api/v1/jobs/report/pause", 422, json={"on_resume": "twice"})
 
 
-async def test_a_trigger_brings_its_own_payload_and_one_of_a_busy_job_waits_or_is_refused(api: ApiClient, sql: Any) -> None:
+async def test_a_trigger_brings_its_own_payload_and_one_of_a_busy_job_waits_or_is_refused(
+    api: ApiClient, sql: Any
+) -> None:
     await api.create(name="report", payload=1)
     run = await api.good("POST", "/api/v1/jobs/report/trigger", 202, json={"payload": {"n": 2}})
     assert run["status"] == "pending"

@@ -23,6 +23,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequenc
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from enum import Enum, auto
+from functools import cache, partial
 from typing import Any, NamedTuple
 
 import asyncpg
@@ -69,19 +70,29 @@ class Actor:
         self.changed = asyncio.Event()
         self._texts = texts
         self._granted = asyncio.Event()
+        self._to_begin: str | None = None
 
     async def run(self, name: str, *arguments: object) -> Rows:
         """The named statement: alone in its transaction, or another one in the transaction that is open."""
         await self._turn()
+        if self._to_begin is not None:
+            begin, self._to_begin = self._to_begin, None
+            await self.connection.execute(begin)
         rows: Rows = await self.connection.fetch(self._text(name), *arguments)
         return rows
 
+    async def fetch(self, text: str, *arguments: object) -> Rows:
+        """As `run`, for the product's own code, which is given this actor as its connection."""
+        return await self.run(_names()[text], *arguments)
+
     async def open(self, name: str, *arguments: object) -> Rows:
         """Begin a transaction and run the named statement in it; the transaction stays open."""
-        await self._turn()
-        await self.connection.execute("BEGIN")
-        rows: Rows = await self.connection.fetch(self._text(name), *arguments)
-        return rows
+        self.begin()
+        return await self.run(name, *arguments)
+
+    def begin(self, isolation: str = "READ COMMITTED") -> None:
+        """The next statement begins a transaction, which stays open."""
+        self._to_begin = f"BEGIN ISOLATION LEVEL {isolation}"
 
     async def commit(self) -> None:
         await self._turn()
@@ -109,6 +120,11 @@ class Actor:
         self.changed.set()
         await self._granted.wait()
         self._granted.clear()
+
+
+@cache
+def _names() -> dict[str, str]:
+    return {statement.text: name for name, statement in STATEMENTS.items()}
 
 
 class Choice(NamedTuple):
@@ -164,6 +180,10 @@ class Play:
         """Fresh rows; returns the world that is passed to the scripts."""
         raise AssertionError("a play says how it begins")
 
+    async def watch(self, admin: Any) -> list[str]:
+        """What is wrong with what has committed so far. Asked after every step."""
+        return []
+
     async def judge(self, admin: Any, world: Any) -> list[str]:
         """Recover as the survivors would, then say what is wrong."""
         raise AssertionError("a play says how it ends")
@@ -218,7 +238,7 @@ class Stage:
             asyncio.create_task(_act(actor, script, world, errors))
             for actor, script in zip(actors, scripts, strict=True)
         ]
-        direction = Direction(self.monitor, actors, kill)
+        direction = Direction(self.monitor, actors, kill, partial(play.watch, self.admin))
         choices = await direction.through(prefix, chance)
         for actor, task in zip(actors, tasks, strict=True):
             if actor.killed:
@@ -227,7 +247,7 @@ class Stage:
             else:
                 self._spare.append(actor.connection)
         await asyncio.gather(*tasks, return_exceptions=True)
-        violations = errors + await play.judge(self.admin, world)
+        violations = errors + list(direction.seen) + await play.judge(self.admin, world)
         return Performance(
             direction.order,
             choices,
@@ -253,10 +273,14 @@ async def _act(actor: Actor, script: Script, world: Any, errors: list[str]) -> N
 class Direction:
     """The turns of one performance."""
 
-    def __init__(self, monitor: Any, actors: Sequence[Actor], kill: Kill | None) -> None:
+    def __init__(
+        self, monitor: Any, actors: Sequence[Actor], kill: Kill | None, watch: Callable[[], Awaitable[list[str]]]
+    ) -> None:
         self._monitor = monitor
         self._actors = actors
         self._kill = kill
+        self._watch = watch
+        self.seen: dict[str, str] = {}  # what was wrong after a step, and the order until then
         self.order = ""
         self.diverged = False
 
@@ -296,6 +320,8 @@ class Direction:
             self.order += f"{actor.name}{actor.steps} "
             await self._patiently(actor)
         await self._settled()
+        for fault in await self._watch():
+            self.seen.setdefault(fault, self.order)
 
     async def _end(self, actor: Actor) -> None:
         actor.killed = True

@@ -119,7 +119,7 @@ MUTANTS = (
             "catch_up/release": changed(
                 "catch_up/release",
                 (" AND c.generation = batch.generation", ""),
-                (" AND (c.next_tick IS NOT NULL OR c.ended)", ""),
+                ("\n            AND (c.next_tick IS NOT NULL OR c.ended OR c.task)", ""),
             )
         },
     ),

@@ -8,8 +8,9 @@ from typing import Any
 
 import asyncpg
 
-from tests.interleavings import scripts
+from tests.interleavings import scripts, task_scripts
 from tests.interleavings.harness import Play, Script
+from tests.interleavings.rules import broken_rules
 from tests.interleavings.world import (
     CLEAR,
     EVERY_SECOND,
@@ -39,10 +40,15 @@ class Scenario(Play):
     texts: Mapping[str, str] = field(default_factory=dict)
     # Where nothing ends: how many lanes must be taken once there are as many runs, so that none was skipped falsely.
     lanes: int | None = None
+    # Whether the rules of on-demand runs are checked after every step.
+    watched: bool = False
 
     async def reset(self, admin: Any) -> World:
         await admin.execute(CLEAR + self.rows)
         return World({job: {tick(number) for number in numbers} for job, numbers in self.ticks.items()})
+
+    async def watch(self, admin: Any) -> list[str]:
+        return await broken_rules(admin) if self.watched else []
 
     async def judge(self, admin: Any, world: World) -> list[str]:
         found = await self._judge_lanes(admin, world)
@@ -56,7 +62,7 @@ class Scenario(Play):
         if self.lanes is None:
             return []
         taken = await admin.fetchval("SELECT count(*) FROM live_runs")
-        wanted = min(self.lanes, len(world.fired) + len(world.triggered))
+        wanted = min(self.lanes, len(world.fired) + len(world.enqueued))
         return [] if taken == wanted else [f"{taken} lanes are taken where {wanted} should be"]
 
     def mutated(self, texts: Mapping[str, str]) -> Scenario:
@@ -163,14 +169,14 @@ RETRY_AND_CANCEL = Scenario(
 FIRE_AND_TRIGGER = Scenario(
     "fire against a trigger on SKIP",
     cursor(),
-    (("fire", scripts.fires(OLD, (0, 1))), ("trigger", scripts.triggers())),
+    (("fire", scripts.fires(OLD, (0, 1))), ("trigger", task_scripts.triggers())),
     {1: (0, 1, 2)},
     lanes=1,
 )
 FIRE_AND_TWO_TRIGGERS = Scenario(
     "fire against two triggers on ALLOW with two lanes",
     cursor(lanes=2),
-    (("fire", scripts.fires(OLD)), ("trigger", scripts.triggers()), ("another", scripts.triggers())),
+    (("fire", scripts.fires(OLD)), ("trigger", task_scripts.triggers()), ("another", task_scripts.triggers())),
     lanes=2,
 )
 ZOMBIE_AND_ITS_SUCCESSOR = Scenario(
@@ -220,7 +226,7 @@ RELEASE_AND_DROP = Scenario(
 RELEASE_AND_TRIGGER = Scenario(
     "a release against a trigger on SKIP",
     owes(0, 0),
-    (("release", scripts.releases(NEW)), ("trigger", scripts.triggers())),
+    (("release", scripts.releases(NEW)), ("trigger", task_scripts.triggers())),
     {1: (0,)},
 )
 # Runs that wait for the one before.
@@ -266,7 +272,7 @@ REPLACE_AND_CLAIM = Scenario(
 FIRE_AND_TRIGGER_ON_QUEUE = Scenario(
     "fire against a trigger on QUEUE",
     cursor(lanes=-1),
-    (("fire", scripts.fires(OLD)), ("trigger", scripts.triggers())),
+    (("fire", scripts.fires(OLD)), ("trigger", task_scripts.triggers())),
     lanes=2,
 )
 # The largest ones: a third actor, or a successor that goes on to fire.

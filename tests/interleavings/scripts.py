@@ -55,7 +55,7 @@ def fires(
                 claims = [claim for job in jobs if (claim := _handed_off(job, number, exceptions.get(job)))]
                 world.grant(node, claims)
                 if claims and settles:
-                    await _settle(actor, world, node, claims)
+                    await settle_all(actor, world, node, claims)
             if any(_refused(row) for row in rows):
                 return
 
@@ -95,7 +95,7 @@ def fires_in_two_transactions(node: int) -> Script:
         inserted = await actor.run("fire: run", *arguments)
         if not inserted:
             world.grant(node, [held()])
-            await _settle(actor, world, node, [held()])
+            await settle_all(actor, world, node, [held()])
 
     return script
 
@@ -118,7 +118,7 @@ def takes_over(
         if refires:
             await _refire(actor, node)
         if claims:
-            await _claim_and_settle(actor, world, node)
+            await claim_and_settle(actor, world, node)
 
     return script
 
@@ -129,7 +129,7 @@ def beats_and_claims(node: int, clock_offset: float = 0.0) -> Script:
     async def script(actor: Actor, world: World) -> None:
         (beat,) = await actor.run("node/heartbeat", node, clock_offset, None, None, None)
         if beat["remaining"] is not None:
-            await _claim_and_settle(actor, world, node)
+            await claim_and_settle(actor, world, node)
 
     return script
 
@@ -157,7 +157,7 @@ async def _refire(actor: Actor, node: int) -> None:
 
 def claims_and_settles(node: int, *, held_open: bool = True) -> Script:
     async def script(actor: Actor, world: World) -> None:
-        await _claim_and_settle(actor, world, node, held_open)
+        await claim_and_settle(actor, world, node, held_open)
 
     return script
 
@@ -173,7 +173,7 @@ def claims(node: int) -> Script:
     return script
 
 
-async def _claim_and_settle(actor: Actor, world: World, node: int, held_open: bool = False) -> None:
+async def claim_and_settle(actor: Actor, world: World, node: int, held_open: bool = False) -> None:
     if held_open:
         rows = await actor.open("run/claim", node, INCARNATION, [1], 10, False)
         await actor.commit()
@@ -182,7 +182,7 @@ async def _claim_and_settle(actor: Actor, world: World, node: int, held_open: bo
     claims = [Claim(*row.values()) for row in rows]
     world.grant(node, claims)
     if claims:
-        await _settle(actor, world, node, claims, held_open=held_open)
+        await settle_all(actor, world, node, claims, held_open=held_open)
 
 
 def settles(node: int, claim: Claim) -> Script:
@@ -190,7 +190,17 @@ def settles(node: int, claim: Claim) -> Script:
 
     async def script(actor: Actor, world: World) -> None:
         world.grant(node, [claim])
-        await _settle(actor, world, node, [claim])
+        await settle_all(actor, world, node, [claim])
+
+    return script
+
+
+def settles_at_once(node: int, claim: Claim) -> Script:
+    """As `settles`, in one step: for others that neither lock the run nor wait for it."""
+
+    async def script(actor: Actor, world: World) -> None:
+        world.grant(node, [claim])
+        await settle_all(actor, world, node, [claim], held_open=False)
 
     return script
 
@@ -204,11 +214,11 @@ def settles_late(node: int, claim: Claim) -> Script:
     return script
 
 
-async def _settle(actor: Actor, world: World, node: int, claims: Sequence[Claim], *, held_open: bool = True) -> None:
+async def settle_all(actor: Actor, world: World, node: int, claims: Sequence[Claim], *, held_open: bool = True) -> None:
     """Settle; what matched nothing is looked up, and kept as stale if it had not committed before."""
     late = await _try_to_settle(actor, world, node, claims, held_open)
     if late:
-        await _tell_stale(actor, world, node, late)
+        await tell_stale(actor, world, node, late)
 
 
 async def _try_to_settle(
@@ -227,7 +237,7 @@ async def _try_to_settle(
     return [item for item in batch if (item.claim.job, item.claim.lane) in missed]
 
 
-async def _tell_stale(actor: Actor, world: World, node: int, late: Sequence[Settlement]) -> None:
+async def tell_stale(actor: Actor, world: World, node: int, late: Sequence[Settlement]) -> None:
     jobs, _, ats, serials, tokens = columns([item.claim for item in late])
     if await actor.run("run/find_settled", jobs, ats, serials, tokens):
         raise AssertionError("a settle that was sent once and matched nothing was taken for a repeated one")
@@ -246,7 +256,7 @@ def fails_and_tries_again(node: int, claim: Claim) -> Script:
         at = [claim.scheduled_at]
         await actor.open("run/settle_retry", node, *columns([claim]), at, at, ["failed"], ["no"], [NO_DELAY])
         await actor.commit()
-        await _claim_and_settle(actor, world, node)
+        await claim_and_settle(actor, world, node)
 
     return script
 
@@ -256,7 +266,7 @@ def gives_back_and_claims_again(node: int, claim: Claim) -> Script:
         world.grant(node, [claim])
         await actor.open("run/give_back", node, *columns([claim]))
         await actor.commit()
-        await _claim_and_settle(actor, world, node)
+        await claim_and_settle(actor, world, node)
 
     return script
 
@@ -267,16 +277,6 @@ def cancels(at: int = 0) -> Script:
         await actor.commit()
         for row in rows:
             world.cancel(RunKey(row["job"], row["scheduled_at"], row["serial"]), row["owner"] is None)
-
-    return script
-
-
-def triggers() -> Script:
-    async def script(actor: Actor, world: World) -> None:
-        await actor.open("run/lock_job", 1)
-        (row,) = await actor.run("run/trigger", 1, MANUAL)
-        await actor.commit()
-        world.triggered.append(RunKey(1, row["at"], row["serial"]))
 
     return script
 
@@ -299,7 +299,7 @@ async def _edit(actor: Actor, to_schedule: int, step: timedelta) -> bool:
     generation = row["generation"]
     revised = await actor.open(
         "job/revise", [1], [generation], [1], [1], [to_schedule], [5], [-1], [False], [None],
-        ["1"], ["{}"], ["http"], ["[]"], None, [last_tick], None, [1], [100],
+        ["1"], ["{}"], ["http"], ["[]"], None, [last_tick], None, [1], [100], [False], [None], [None], [False], [None],
     )  # fmt: skip
     moved = revised and await actor.run(
         "cursor/move", [1], [generation + 1], [last_tick], [next_tick], [next_tick], [False], [None], ["active"],
@@ -379,6 +379,6 @@ def promotes_and_claims(node: int, *, held_open: bool = True) -> Script:
             await actor.commit()
         else:
             await actor.run("run/promote", None, 1000)
-        await _claim_and_settle(actor, world, node)
+        await claim_and_settle(actor, world, node)
 
     return script

@@ -1,4 +1,4 @@
-"""Fire, take-over, claim, settle, rescue, cancel, edit and trigger against each other, in every order."""
+"""Fire, take-over, claim, settle, rescue, cancel, edit, trigger and enqueue against each other, in every order."""
 
 from __future__ import annotations
 
@@ -7,11 +7,13 @@ from typing import Any
 
 import pytest
 
-from tests.interleavings import scenarios
+from tests.interleavings import scenarios, task_scenarios
 from tests.interleavings.harness import Report, Stage, explore, explore_with_kills, sample
 from tests.interleavings.scenarios import Scenario
 
 KILLS_SAMPLED = 6
+SMALL = (*scenarios.SMALL, *task_scenarios.SMALL)
+LARGE = (*scenarios.LARGE, *task_scenarios.LARGE)
 
 
 def name_of(scenario: Scenario) -> str:
@@ -23,7 +25,7 @@ def tell(record: Callable[[str, Any], None], scenario: Scenario, report: Report)
     print(f"{scenario.name}: {report}")  # noqa: T201 - the counts are the evidence
 
 
-@pytest.mark.parametrize("scenario", scenarios.SMALL, ids=name_of)
+@pytest.mark.parametrize("scenario", SMALL, ids=name_of)
 async def test_every_order_is_clean_and_so_are_some_with_a_kill(
     stage: Stage, scenario: Scenario, record_property: Callable[[str, Any], None]
 ) -> None:
@@ -35,7 +37,7 @@ async def test_every_order_is_clean_and_so_are_some_with_a_kill(
 
 @pytest.mark.long
 @pytest.mark.timeout(3600)
-@pytest.mark.parametrize("scenario", [*scenarios.SMALL, *scenarios.LARGE], ids=name_of)
+@pytest.mark.parametrize("scenario", [*SMALL, *LARGE], ids=name_of)
 async def test_every_order_with_every_kill_is_clean(
     stage: Stage, scenario: Scenario, record_property: Callable[[str, Any], None]
 ) -> None:

@@ -11,6 +11,10 @@ it evicts all other nodes, rescues, takes over, fires what is due and settles ev
     after a pause was acknowledged, nothing is released
     no node is evicted whose lease has not ended, and nothing is granted to a node that was evicted
     terms rise
+    each on-demand run whose enqueue committed ends exactly once, and one whose enqueue was rolled back does not exist
+    a cancel that found nothing was of a run that had ended
+
+`rules.py` has those that must hold after every step.
 """
 
 from __future__ import annotations
@@ -24,7 +28,7 @@ from typing import Any, NamedTuple
 from detent.domain.identity import MANUAL, RunKey
 from detent.domain.run import Claim
 from detent.domain.states import CODES, RunStatus
-from detent.store.live_runs import Settlement, settle_columns
+from detent.store.live_runs import Settlement, by_kind, settle_statement
 from detent.store.statement import STATEMENTS
 from tests.support.factories import LONG_AGO
 
@@ -44,12 +48,15 @@ CLEAR = """
 DELETE FROM live_runs; DELETE FROM run_history; DELETE FROM attempts; DELETE FROM cursors; DELETE FROM nodes;
 DELETE FROM job_revisions; DELETE FROM jobs; DELETE FROM catchups; DELETE FROM segments;
 DELETE FROM elections; DELETE FROM former_nodes; DELETE FROM node_take_overs;
+DELETE FROM backlog; DELETE FROM unique_keys; DELETE FROM key_places; DELETE FROM key_rates;
 UPDATE partitions SET holder = 1, term = 1, nomination = 0 WHERE partition = 0;
 INSERT INTO nodes (node, ttl, expires_at, host, pid, roles, version, tzdata)
 SELECT n, '1 hour', now() + CASE n WHEN 1 THEN '-1 second' ELSE '1 hour' END::interval, 'test', 1, '{}', '', ''
   FROM generate_series(1, 3) AS n;
 INSERT INTO jobs (job, id, name, partition, target, definition) OVERRIDING SYSTEM VALUE
 SELECT n, gen_random_uuid(), n::text, 0, 'http', '{}' FROM generate_series(1, 2) AS n;
+-- The queue of ticks is that of on-demand runs too, so that every actor serves one queue.
+UPDATE queues SET needs = 'task:' WHERE queue = 1 AND needs = '';
 """
 
 
@@ -117,11 +124,18 @@ class World:
     accepted: list[tuple[Settlement, int]] = field(default_factory=list)
     refused: list[Settlement] = field(default_factory=list)
     fired: list[RunKey] = field(default_factory=list)
-    triggered: list[RunKey] = field(default_factory=list)
+    # On-demand runs: those whose enqueue or trigger was acknowledged, those that were answered with because they have
+    # the unique key, and those whose transaction was rolled back.
+    enqueued: list[RunKey] = field(default_factory=list)
+    found: list[RunKey] = field(default_factory=list)
+    withdrawn: list[RunKey] = field(default_factory=list)
     terms: list[int] = field(default_factory=list)
     # Per acknowledged cancel: the run, whether it ended on the spot, and how many grants there had been.
     cancelled: list[tuple[RunKey, bool, int]] = field(default_factory=list)
-
+    # Per cancel that found no such run: how many grants there had been.
+    not_found: list[tuple[RunKey, int]] = field(default_factory=list)
+    # What an actor itself saw to be wrong.
+    faults: list[str] = field(default_factory=list)
     # Ticks that were released, and how many had been when a pause was acknowledged.
     released: list[datetime] = field(default_factory=list)
     paused: int | None = None
@@ -133,6 +147,15 @@ class World:
 
     def cancel(self, key: RunKey, ended: bool) -> None:
         self.cancelled.append((key, ended, len(self.grants)))
+
+    def miss(self, key: RunKey) -> None:
+        self.not_found.append((key, len(self.grants)))
+
+    def retry(self, claim: Claim) -> None:
+        """A failed attempt was accepted under this claim, which must be the last one granted."""
+        last = max((grant.token for grant in self.grants if grant.key == claim.key), default=0)
+        if claim.token < last:
+            self.faults.append(f"a retry under token {claim.token} was accepted although {last} had been granted")
 
     def grant(self, node: int, claims: Iterable[Claim]) -> None:
         self.grants += [Grant(claim.key, claim.token, node) for claim in claims]
@@ -185,17 +208,38 @@ class Survivor:
         return bool(due)
 
     async def _run_what_waits(self) -> None:
+        if deleted := await self._run("task/list_deleted_jobs"):
+            await self._run("task/cancel_of_jobs", [row["job"] for row in deleted], "job deleted", 1000)
         while await self._promote_and_run():
             pass
 
     async def _promote_and_run(self) -> bool:
         await self._run("run/promote", None, 1000)
-        rows = await self._run("run/claim", SURVIVOR, INCARNATION, [1], 1000, False)
+        rows = (
+            await self._claim_from_backlog()
+            if await self._admin.fetchval("SELECT EXISTS (SELECT FROM backlog)")
+            else []
+        )
+        rows += await self._run("run/claim", SURVIVOR, INCARNATION, [1], 1000, False)
         claims = [Claim(*row.values()) for row in rows]
-        if claims:
-            self._world.grant(SURVIVOR, claims)
-            await self._run("run/settle", SURVIVOR, *settle_columns([settlement(c, SURVIVOR) for c in claims]))
+        self._world.grant(SURVIVOR, claims)
+        for _, some in by_kind([settlement(claim, SURVIVOR) for claim in claims], lambda item: item.claim):
+            statement, columns = settle_statement(some)
+            await self._run(statement.name, SURVIVOR, *columns)
         return bool(claims)
+
+    async def _claim_from_backlog(self) -> list[Any]:
+        """Claim on-demand runs of tasks; those of jobs with a schedule get free lanes, and are claimed there."""
+        await self._run("task/unpark", *_columns(await self._run("task/list_parked_keys", 0, "", 1000), "job", "key"))
+        heads = await self._run("task/list_heads", [1], None)
+        laned = [head for head in heads if head["laned"]]
+        await self._run("task/release_laned", *_columns(laned, "job", "queue", "keyed", "priority"))
+        rows: list[Any] = []
+        for keyed, name in ((False, "task/claim"), (True, "task/claim_keyed")):
+            some = [head for head in heads if not head["laned"] and head["keyed"] is keyed]
+            where = _columns(some, "job", "queue", "priority")
+            rows += await self._run(name, SURVIVOR, INCARNATION, *where, 1000, False, 1000)
+        return rows
 
     async def _fire_what_is_due(self) -> bool:
         due = [
@@ -208,12 +252,19 @@ class Survivor:
         return bool(due)
 
 
+def _columns(rows: list[Any], *names: str) -> list[list[Any]]:
+    return [[row[name] for row in rows] for name in names]
+
+
 async def violations(admin: Any, world: World) -> list[str]:
     """What is wrong after the recovery; empty is right."""
     live = await admin.fetch("SELECT * FROM live_runs")
+    waiting = await admin.fetch("SELECT * FROM backlog")
     past = await admin.fetch("SELECT * FROM run_history")
-    found = [f"stranded: {_name(_key(row))} is still held by node {row['owner']}" for row in live]
-    found += _account(world, live, past, await admin.fetch("SELECT * FROM catchups"))
+    found = [*world.faults]
+    found += [f"stranded: {_name(_key(row))} is still held by node {row['owner']}" for row in live]
+    found += [f"stranded: {_name(_key(row))} is still in the backlog" for row in waiting]
+    found += _account(world, [*live, *waiting, *past], await admin.fetch("SELECT * FROM catchups"))
     found += _judge_tokens(world, {_key(row): row for row in past})
     found += _judge_settles(world, {_key(row): row for row in past})
     found += _judge_cancels(world, {_key(row): row for row in past})
@@ -244,16 +295,17 @@ def _name(key: RunKey) -> str:
     return f"{key.job}@{key.scheduled_at:%H:%M:%S}" + (f"#{key.serial}" if key.serial else "")
 
 
-def _account(world: World, live: list[Any], past: list[Any], owed: list[Any]) -> list[str]:
-    """Exactly one row for each tick and each manual run, live, finished, or still owed by a job that is paused."""
-    rows: Counter[RunKey] = Counter(key for row in [*live, *past] for key in _keys(row))
+def _account(world: World, runs: list[Any], owed: list[Any]) -> list[str]:
+    """Exactly one row for each tick and each on-demand run, live, finished, or still owed by a job that is paused."""
+    rows: Counter[RunKey] = Counter(key for row in runs for key in _keys(row))
     rows.update(key for row in owed for key in _ticks(row["job"], row["next_tick"], row["until"]))
     expected = {RunKey(job, at, 0) for job, ticks in world.expected.items() for at in ticks}
-    expected.update(world.triggered)
+    expected.update(world.enqueued, world.found)
     lost = [f"lost: {_name(key)} has no run" for key in sorted(expected - rows.keys())]
     doubled = [f"doubled: {_name(key)} has {count} runs" for key, count in rows.items() if count > 1]
-    # A trigger whose reply was never seen may have committed.
+    # An enqueue whose reply was never seen may have committed.
     foreign = [f"foreign: {_name(key)} is not a tick" for key in rows.keys() - expected if key.serial == 0]
+    foreign += [f"foreign: {_name(key)} was rolled back" for key in world.withdrawn if key in rows]
     return lost + doubled + foreign
 
 
@@ -301,4 +353,7 @@ def _judge_cancels(world: World, past: dict[RunKey, Any]) -> list[str]:
             found.append(f"{_name(key)} was granted after its cancel had been acknowledged")
         if ended and past[key]["status"] != CODES[RunStatus.CANCELLED]:
             found.append(f"{_name(key)} was cancelled and is not")
+    for key, before in world.not_found:
+        if any(grant.key == key for grant in world.grants[before:]):
+            found.append(f"{_name(key)} was granted after a cancel had found no such run")
     return found

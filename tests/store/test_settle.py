@@ -47,7 +47,8 @@ async def held(look: Any, job: int = 1, **columns: Any) -> Claim:
     """A run of which the node is the owner."""
     await add_live_run(look, job, **{"owner": NODE, **columns})
     row = await look.fetchrow("SELECT * FROM live_runs WHERE job = $1", job)
-    return Claim(**{name: row[name] for name in Claim._fields})
+    names = {"concurrency_key": "key"}
+    return Claim(**{name: row[names.get(name, name)] for name in Claim._fields})
 
 
 def success(claim: Claim, result: str | None = "fine") -> Settlement:

@@ -200,7 +200,7 @@ async def resume_job(api: Api, id: str, body: Resume | None) -> Job:  # noqa: A0
 
 @routes.post("/jobs/{id}/trigger", status=202, scope="operate", once=True)
 async def trigger_job(api: Api, id: str, body: Trigger | None) -> Reply[Run]:  # noqa: A002 - as above
-    """Run a job now, in addition to its schedule. A job that has its maximum of unfinished runs does so when one ends."""
+    """Run a job now, in addition to its schedule. If it has its maximum of unfinished runs, the run waits its turn."""
     asked = body or Trigger()
     key = await api.jobs.lifecycle.trigger(
         await job_id(api, id),

@@ -30,6 +30,7 @@ from detent.contract.pull import (
 )
 from detent.domain.documents import encode_json
 from detent.domain.identity import RunKey, run_id
+from detent.domain.job import TASK_NEEDS
 from detent.domain.masking import Mask
 from detent.domain.run import Claim, Failed
 from detent.domain.text import check_seen
@@ -146,7 +147,9 @@ def _wanted(queue: str, body: ClaimRequest) -> Wanted:
     # A worker that pulls is a separate process already.
     names = tuple(sorted(f"{kind}:{name}" for kind in ("python", "process") for name in set(body.functions or ())))
     kinds = tuple(need for need, wanted in has.items() if wanted)
-    return Wanted(queue, kinds + names, "python" in body.targets and body.functions is None)
+    capabilities = kinds + names
+    of_tasks = tuple(f"{TASK_NEEDS}{need}" for need in capabilities)
+    return Wanted(queue, capabilities + of_tasks, "python" in body.targets and body.functions is None)
 
 
 async def _hand_out(api: Api, pulled: Sequence[Pulled]) -> list[ClaimedRun]:

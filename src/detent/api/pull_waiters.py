@@ -2,7 +2,8 @@
 
 A waiting claim uses no connection and no statement. Claims for the same runs of the same queue wait in one line; when
 runs may be ready, the first of the line gets them, then the next, until no run is left. A notification triggers this,
-and a poll every `POLL_EVERY` seconds guarantees it.
+and a poll every `POLL_EVERY` seconds guarantees it. On-demand runs wait in the backlog: each claim first makes those
+pending that it could take (pull_backlog.py).
 
 A client that disconnects leaves the line. Runs that were claimed for it return to their queue, uncounted.
 
@@ -21,6 +22,7 @@ from datetime import timedelta
 from typing import NamedTuple
 
 from detent.api.problems import Refusal
+from detent.api.pull_backlog import PullBacklog
 from detent.errors import DetentError
 from detent.runtime.clock import monotonic
 from detent.runtime.service import Loop
@@ -79,6 +81,7 @@ class PullWaiters:
         """`max_waiting`: the claims of one tenant that wait here."""
         self._store = store
         self._max_waiting = max_waiting
+        self._backlog = PullBacklog(store)
         self._waiting: Counter[int] = Counter()
         self._lines: dict[tuple[int, Wanted], ClaimQueue] = {}
         self._workers: OrderedDict[tuple[int, str], tuple[int, float]] = OrderedDict()
@@ -89,8 +92,11 @@ class PullWaiters:
 
     async def claim(self, asking: ClaimTerms, wait: float, disconnected: Callable[[], Awaitable[None]]) -> list[Pulled]:
         """Runs for a worker: those that are ready, or the first that become ready within `wait` seconds."""
+        self._listen()
         hints = self._hints
         runs = await self._claim(asking)
+        if not runs and await self._backlog.release(asking.tenant, asking.wanted, asking.limit, fresh=True):
+            runs = await self._claim(asking)
         if runs or wait <= 0 or self._closed:
             return runs
         with self._counted(asking.tenant):
@@ -133,7 +139,6 @@ class PullWaiters:
         return runs
 
     def _join(self, waiter: WaitingClaim, *, hurry: bool) -> None:
-        self._listen()
         key = (waiter.asking.tenant, waiter.asking.wanted)
         line = self._lines.setdefault(key, ClaimQueue())
         line.waiters.append(waiter)
@@ -145,17 +150,27 @@ class PullWaiters:
     # --- one line ---
 
     async def _attend(self, key: tuple[int, Wanted], line: ClaimQueue) -> None:
+        quiet = False
+        poll_at = 0.0
         while line.waiters:
+            if not poll_at:
+                poll_at = monotonic() + min(POLL_EVERY, self._store.pull.wait(key[0], key[1].queue) or POLL_EVERY)
+            rest = max(poll_at - monotonic(), 0.0)
             try:
-                async with asyncio.timeout(min(POLL_EVERY, self._store.pull.wait(key[0], key[1].queue) or POLL_EVERY)):
+                async with asyncio.timeout(rest if quiet else self._backlog.wait(rest)):
                     await line.awake.wait()
             except TimeoutError:
                 pass
-            line.awake.clear()
             try:
+                quiet = False
+                if not line.awake.is_set() and monotonic() < poll_at and not await self._backlog.finds(*key):
+                    continue
+                poll_at = 0.0
+                line.awake.clear()
                 await self._serve(line.waiters)
             except Exception as error:
                 # After any error the line must go on, for the claims that wait now or later.
+                quiet = True
                 expected = isinstance(error, DetentError)
                 log.warning("waiting claims cannot be served now", error=str(error), exc_info=not expected)
         del self._lines[key]
@@ -174,6 +189,7 @@ class PullWaiters:
 
     async def _claim(self, asking: ClaimTerms) -> list[Pulled]:
         number = await self._number(asking.tenant, asking.worker)
+        await self._backlog.release(asking.tenant, asking.wanted, asking.limit)
         evenly = random.random() < EVENLY
         return await self._store.pull.claim(
             asking.tenant, number, asking.wanted, asking.limit, asking.lease, evenly=evenly
@@ -218,10 +234,14 @@ class PullWaiters:
 
     async def _ensure_listening(self) -> float:
         if await self._hearing.ensure():
+            self._backlog.hint(None)
             self.wake()
         return self._hearing.every
 
     def _on_runs(self, payload: str) -> None:
+        kind, _, job = payload.partition(":")
+        if kind == "task" and job.isdecimal():
+            self._backlog.hint(int(job))
         if payload != "cancel":
             self.wake()
 

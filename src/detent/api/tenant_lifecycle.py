@@ -1,5 +1,5 @@
-"""Routes that suspend, resume, count, export and delete a tenant. Administrators of the default tenant manage all
-tenants; those of another tenant may count and export their own."""
+"""Routes that suspend, resume, count, export and delete a tenant, and permit database roles to enqueue its runs.
+Administrators of the default tenant manage all tenants; those of another tenant may count and export their own."""
 
 from __future__ import annotations
 
@@ -12,10 +12,13 @@ from detent.api.cursors import after_export, binding, read_after_export
 from detent.api.routing import Routes
 from detent.api.tenants import MANAGED
 from detent.contract.page import Page
-from detent.contract.tenant import ExportedRow, Tenant, TenantContents
-from detent.errors import TenantNotFound
+from detent.contract.tenant import EnqueueGrant, ExportedRow, Tenant, TenantContents
+from detent.errors import NotFound, TenantNotFound
+from detent.store.enqueue_grants import UnknownDatabaseRole
 
 routes = Routes(PREFIX)
+
+LONGEST_ROLE = 63  # bytes: of a name of the database
 
 Reason = Annotated[str, Meta(min_length=1, max_length=1000)]
 
@@ -76,6 +79,36 @@ async def export_tenant(api: Api, name: str, query: ExportQuery) -> Page[Exporte
     bound = binding(api.tenant, query, name)
     rows, following = await api.store.tenant_exports.page(read_after_export(query.cursor, bound), tenant=number)
     return Page(rows, None if following is None else after_export(following, bound))
+
+
+@routes.get("/tenants/{name}/enqueue-grants", scope="admin")
+async def list_enqueue_grants(api: Api, name: str) -> Page[EnqueueGrant]:
+    """List the roles of the database server that may enqueue runs of a tenant with the SQL functions."""
+    return Page(list(await api.store.enqueue_grants.list(await _number(api, name))), None)
+
+
+@routes.put("/tenants/{name}/enqueue-grants/{role}", scope="admin")
+async def grant_enqueue(api: Api, name: str, role: str) -> EnqueueGrant:
+    """Let a role of the database server enqueue runs of a tenant with the SQL functions."""
+    check_default_tenant(api, MANAGED)
+    if len(role.encode()) > LONGEST_ROLE:
+        raise _unknown_role(role)
+    try:
+        return await api.store.enqueue_grants.grant(name, role)
+    except UnknownDatabaseRole as error:
+        raise _unknown_role(role) from error
+
+
+@routes.delete("/tenants/{name}/enqueue-grants/{role}", scope="admin")
+async def revoke_enqueue(api: Api, name: str, role: str) -> None:
+    """Take back from a role of the database server that it may enqueue runs of a tenant."""
+    check_default_tenant(api, MANAGED)
+    if not await api.store.enqueue_grants.revoke(name, role):
+        raise NotFound(f"The role {role!r} may not enqueue runs of the tenant {name!r}: there is nothing to revoke.")
+
+
+def _unknown_role(role: str) -> NotFound:
+    return NotFound(f"The database server has no role {role!r}: create it with CREATE ROLE, or give another name.")
 
 
 async def _number(api: Api, name: str) -> int:

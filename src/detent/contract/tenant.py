@@ -32,6 +32,15 @@ class ExportedRow(Struct, frozen=True, kw_only=True):
     row: dict[str, Any]
 
 
+class EnqueueGrant(Struct, frozen=True, kw_only=True):
+    """A role of the database server that may enqueue runs of a tenant with the SQL functions. `statements` are those
+    that the owner of the database schema has to execute before the role can call them."""
+
+    role: str
+    granted_at: Instant
+    statements: list[str] = []
+
+
 class Tenant(Struct, frozen=True, kw_only=True):
     """A tenant with its use and its quotas; null: no limit, or for payloads and requests the limit of the server. When
     several tenants have waiting runs, they share the workers by `weight`. `allow_targets` are the private addresses and

@@ -12,6 +12,7 @@ from detent.store.cluster import ClusterStore
 from detent.store.cursors import CursorStore
 from detent.store.db import Database
 from detent.store.dead_letters import DeadLetterStore
+from detent.store.enqueue_grants import EnqueueGrantStore
 from detent.store.expectations import ExpectationStore
 from detent.store.explanations import ExplanationStore
 from detent.store.jobs import JobStore
@@ -54,6 +55,7 @@ class Store:
         self.cluster = ClusterStore(database)
         self.cursors = CursorStore(database)
         self.dead_letters = DeadLetterStore(database)
+        self.enqueue_grants = EnqueueGrantStore(database)
         self.expectations = ExpectationStore(database)
         self.explanations = ExplanationStore(database)
         self.jobs = JobStore(database)

@@ -42,6 +42,8 @@ CHARACTER_BYTES = 4
 
 StartVerdict = Literal["go", "cancel", "begun"]
 Item = TypeVar("Item")
+Fetch = Callable[..., Awaitable[list[Row]]]
+"""Sends a statement with its arguments, and returns the rows."""
 
 
 class Settlement(NamedTuple):
@@ -197,10 +199,7 @@ class LiveRunStore:
     async def cancel(self, keys: Sequence[RunKey]) -> dict[RunKey, int | None]:
         """Ask runs to stop. Returns the owner of each run that was live; None: no node owned it, and it ended at
         once."""
-        on_demand = [key for key in keys if key.on_demand]
-        columns = tuple(zip(*on_demand, strict=True))
-        owners = _owners(await self._database.fetch(PoolName.WORK, sql.task.CANCEL, *columns)) if on_demand else {}
-        return owners | _owners(await self._database.fetch(PoolName.WORK, sql.run.CANCEL, *zip(*keys, strict=True)))
+        return await _cancel(partial(self._database.fetch, PoolName.WORK), keys)
 
     async def jobs_with_waiting(self, jobs: Sequence[int]) -> set[int]:
         """Those of these jobs that have on-demand runs waiting."""
@@ -215,15 +214,10 @@ class LiveRunStore:
 
 async def promote_on(connection: Connection, jobs: Sequence[int] | None) -> bool:
     """As `LiveRunStore.promote`, on a given connection."""
-
-    async def fetch(statement: Statement, *arguments: object) -> list[Row]:
-        rows: list[Row] = await connection.fetch(statement.text, *arguments)
-        return rows
-
-    return await _promote(fetch, jobs)
+    return await _promote(_fetch_on(connection), jobs)
 
 
-async def _promote(fetch: Callable[..., Awaitable[list[Row]]], jobs: Sequence[int] | None) -> bool:
+async def _promote(fetch: Fetch, jobs: Sequence[int] | None) -> bool:
     rows = await fetch(sql.run.PROMOTE, jobs, MAX_PROMOTED)
     happened = {row["what"] for row in rows}
     if "asked" in happened:
@@ -242,13 +236,25 @@ async def cancel_runs(connection: Connection, keys: Sequence[RunKey]) -> dict[Ru
     """As `LiveRunStore.cancel`, on a given connection; the owners are notified."""
     if not keys:
         return {}
-    on_demand = [key for key in keys if key.on_demand]
-    # First those that wait in the backlog: a run that is claimed meanwhile is found in live_runs afterwards.
-    ended = await connection.fetch(sql.task.CANCEL.text, *zip(*on_demand, strict=True)) if on_demand else []
-    owners = _owners(ended)
-    owners |= _owners(await connection.fetch(sql.run.CANCEL.text, *zip(*keys, strict=True)))
+    owners = await _cancel(_fetch_on(connection), keys)
     if any(owner is not None for owner in owners.values()):
         await connection.fetch(sql.feed.NOTIFY.text, RUNS_CHANNEL, "cancel")
+    return owners
+
+
+async def _cancel(fetch: Fetch, keys: Sequence[RunKey]) -> dict[RunKey, int | None]:
+    """Ask runs to stop, wherever they are. A claim moves an on-demand run from the backlog to live_runs, and a retry
+    moves it back; one that moved between two statements is looked for again, until it is found or has ended."""
+    owners: dict[RunKey, int | None] = {}
+    left = list(keys)
+    while left:
+        on_demand = [key for key in left if key.on_demand]
+        if on_demand:
+            owners |= _owners(await fetch(sql.task.CANCEL, *zip(*on_demand, strict=True)))
+        owners |= _owners(await fetch(sql.run.CANCEL, *zip(*left, strict=True)))
+        missed = [key for key in on_demand if key not in owners]
+        unfinished = await fetch(sql.task.LIST_UNFINISHED, *zip(*missed, strict=True)) if missed else []
+        left = [key_of(row) for row in unfinished]
     return owners
 
 
@@ -286,6 +292,14 @@ async def make_way(connection: Connection, run: Row) -> None:
     """Promote a triggered run that waits to replace another at once, instead of with the next pass."""
     if run["lane"] is not None and run["lane"] < 0:
         await promote_on(connection, [run["job"]])
+
+
+def _fetch_on(connection: Connection) -> Fetch:
+    async def fetch(statement: Statement, *arguments: object) -> list[Row]:
+        rows: list[Row] = await connection.fetch(statement.text, *arguments)
+        return rows
+
+    return fetch
 
 
 def settle_statement(batch: Sequence[Settlement]) -> tuple[Statement, tuple[Sequence[object], ...]]:

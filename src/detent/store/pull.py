@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from detent.domain.identity import RunKey
+from detent.domain.identity import FIRST_TASK_LANE, RunKey
 from detent.domain.job import Definition, JobSpec
 from detent.domain.references import refers
 from detent.domain.run import Claim
@@ -22,6 +22,7 @@ from detent.store.connection import Connection
 from detent.store.db import Database, PoolName, Row
 from detent.store.nodes import CRASH_CAP, RESCUE_BATCH, Rescued
 from detent.store.queues import claim_under
+from detent.store.tasks import Freed
 from detent.telemetry.log import logger
 
 log = logger("store")
@@ -155,13 +156,18 @@ class PullStore:
         """Runs that exceeded their timeout, of all tenants."""
         return [_held(row) for row in await self._database.fetch(PoolName.WORK, sql.pull.LIST_OVERDUE, limit)]
 
-    async def settle(self, tenant: int, reports: Sequence[Report]) -> list[RunStatus | None]:
-        """Settle runs. For each: its status now, or None when no lease matched."""
+    async def settle(
+        self, tenant: int, reports: Sequence[Report], freed: Freed | None = None
+    ) -> list[RunStatus | None]:
+        """Settle runs. For each: its status now, or None when no lease matched. What they free is added to `freed`."""
         keys, tokens, statuses, outcomes, reasons, results, errors, delays = zip(*reports, strict=True)
         rows = await self._database.fetch(
             PoolName.PULL, sql.pull.SETTLE, tenant, *zip(*keys, strict=True), tokens, statuses, reasons, results,
             outcomes, errors, delays,
         )  # fmt: skip
+        if freed is not None:
+            freed.keys.update((row["job"], row["key"]) for row in rows if row["key"] is not None)
+            freed.jobs.update(row["job"] for row in rows if row["lane"] < FIRST_TASK_LANE)
         final = {row["position"]: STATUSES.get(row["final"], RunStatus.RETRYING) for row in rows}
         return [final.get(position) for position in range(1, len(reports) + 1)]
 
@@ -180,7 +186,7 @@ class PullStore:
 
 
 def _claim(row: Row) -> Claim:
-    return Claim(*(row[name] for name in Claim._fields if name != "queue"))
+    return Claim(**{name: row[name] for name in Claim._fields if name != "queue"})
 
 
 def _definition(row: Row) -> Definition | None:

@@ -71,8 +71,8 @@ class QueueStore:
 
     # -- for workers
 
-    async def rows(self) -> list[QueueRow]:
-        rows = await self._database.fetch(PoolName.WORK, sql.queue.LIST_ALL)
+    async def rows(self, *, pool: PoolName = PoolName.WORK) -> list[QueueRow]:
+        rows = await self._database.fetch(pool, sql.queue.LIST_ALL)
         return [QueueRow(*row.values())._replace(limits=tuple(row["limits"])) for row in rows]
 
     async def ready(self, queues: Sequence[int]) -> list[ReadyQueue]:

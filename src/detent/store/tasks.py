@@ -40,8 +40,8 @@ TaskPage = tuple[list[TaskSummary], int | None]
 
 
 class TaskHead(NamedTuple):
-    """Where on-demand runs wait. `not_before`: when the first of them may start. `laned`: their job has a schedule, and
-    they need one of its lanes."""
+    """Where on-demand runs wait. `not_before`: when the first of them may start, in `wait` seconds from when this was
+    read. `laned`: their job has a schedule, and they need one of its lanes."""
 
     job: int
     queue: int
@@ -49,6 +49,7 @@ class TaskHead(NamedTuple):
     priority: int
     not_before: datetime
     laned: bool
+    wait: float = 0.0
 
 
 class EnqueueTarget(NamedTuple):
@@ -67,6 +68,13 @@ class EnqueueTarget(NamedTuple):
 
 ConcurrencyKey = tuple[int, str]
 """A job, and a concurrency key of its runs."""
+
+
+class Freed(NamedTuple):
+    """What runs have freed by their end: concurrency keys, and lanes of jobs with a schedule."""
+
+    keys: set[ConcurrencyKey]
+    jobs: set[int]
 
 
 class TaskStore:
@@ -95,13 +103,24 @@ class TaskStore:
         rows = await self._database.fetch_guarded(PoolName.WORK, _claim(heads), "", "W2", node, *arguments)
         return claims_of(rows)
 
+    async def claim_parked(
+        self, node: int, incarnation: int, keys: Sequence[ConcurrencyKey], queues: Sequence[int], limit: int
+    ) -> tuple[list[Claim], set[int]]:
+        """Claim up to `limit` runs that wait for a place of these keys. Also returns the jobs of those that became
+        ready instead."""
+        arguments = (node, incarnation, *zip(*keys, strict=True), list(queues), limit)
+        rows = await self._database.fetch_guarded(PoolName.WORK, sql.task.CLAIM_PARKED, "", "W2", *arguments)
+        claims = [Claim(*list(row.values())[:-1]) for row in rows if row["claimed"]]
+        return claims, {row["job"] for row in rows if not row["claimed"]}
+
     async def release(
-        self, heads: Sequence[TaskHead], limit: int, *, most: int = MAX_RELEASED, pool: PoolName = PoolName.WORK
-    ) -> int:
-        """Make up to `limit` runs of these heads pending runs, which any worker may claim, fairly and under limits. At
-        most `most` ready runs of each queue and priority are left in live_runs."""
-        arguments = (None, 0, *_columns(heads), limit, False, most, limit)
-        return len(await self._database.fetch(pool, _claim(heads), *arguments))
+        self, heads: Sequence[TaskHead], *, most: int = MAX_RELEASED, pool: PoolName = PoolName.WORK
+    ) -> list[tuple[int, int]]:
+        """Make runs of these heads pending runs, which any worker may claim, fairly and under limits: at most `most` of
+        each head, and at most as many ready runs of each queue and priority are left in live_runs. Returns the job and
+        the queue of each run."""
+        arguments = (None, 0, *_columns(heads), MAX_RELEASED, False, most, most)
+        return [(row["job"], row["queue"]) for row in await self._database.fetch(pool, _claim(heads), *arguments)]
 
     async def release_laned(self, heads: Sequence[TaskHead], *, pool: PoolName = PoolName.WORK) -> bool:
         """Give runs of jobs with a schedule free lanes of their jobs; returns whether any got one."""
@@ -117,9 +136,22 @@ class TaskStore:
         rows = await self._database.fetch(pool, sql.task.UNPARK, *zip(*keys, strict=True))
         return {row["job"] for row in rows}
 
-    async def parked_keys(self, after: ConcurrencyKey, limit: int) -> list[ConcurrencyKey]:
+    async def reuse(self, freed: Freed, *, pool: PoolName = PoolName.WORK) -> set[int]:
+        """Give runs what others have freed: a place of their concurrency key, or a lane. Returns the jobs of those that
+        are ready now."""
+        jobs = await self.unpark(sorted(freed.keys), pool=pool) if freed.keys else set()
+        if freed.jobs:
+            heads = await self.heads(None, sorted(freed.jobs), pool=pool)
+            laned = [head for head in heads if head.laned and head.wait <= 0]
+            if laned and await self.release_laned(laned, pool=pool):
+                jobs |= {head.job for head in laned}
+        return jobs
+
+    async def parked_keys(
+        self, after: ConcurrencyKey, limit: int, *, pool: PoolName = PoolName.WORK
+    ) -> list[ConcurrencyKey]:
         """Concurrency keys that runs wait for, after this one."""
-        rows = await self._database.fetch(PoolName.WORK, sql.task.LIST_PARKED_KEYS, *after, limit)
+        rows = await self._database.fetch(pool, sql.task.LIST_PARKED_KEYS, *after, limit)
         return [(row["job"], row["key"]) for row in rows]
 
     async def end_of_deleted_jobs(self) -> int:

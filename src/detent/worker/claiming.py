@@ -9,14 +9,14 @@ from __future__ import annotations
 
 import random
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
 from typing import NamedTuple
 
 from detent.cluster.membership import Membership
+from detent.domain.identity import FIRST_TASK_LANE
 from detent.domain.job import TASK_NEEDS
 from detent.domain.run import Claim
 from detent.errors import DetentError
-from detent.runtime.clock import DatabaseClock
 from detent.store import Store
 from detent.store.db import OutcomeUnknown
 from detent.store.queues import LimitedClaim, QueueRow, ReadyQueue
@@ -58,11 +58,9 @@ class Claiming:
         names: Sequence[str],
         capabilities: Sequence[str],
         handlers: Capacity,
-        clock: DatabaseClock,
     ) -> None:
         self._store = store
         self._membership = membership
-        self._clock = clock
         self.backlog = TaskBacklog(store)
         self._book = book
         self._names = frozenset(names)
@@ -81,6 +79,7 @@ class Claiming:
         self._one_tenant = True
         self._turn = 0
         self._unknown = False
+        self._contended = False
 
     async def learn(self) -> None:
         """Take over changes of queues and limits. Queues whose runs this node cannot call for now are left to other
@@ -128,7 +127,7 @@ class Claiming:
             full = len(claims) == capacity
             behind = frozenset(row.tenant for row in self.serving.values()) if full else frozenset()
             return Claimed(claims, behind, unknown=self._unknown)
-        await self.backlog.release(max(capacity, free, 1), self._clock.now())
+        await self._release(max(capacity, free, 1))
         ready = await self._store.queues.ready(list(self.serving))
         if not ready:
             return Claimed([])
@@ -137,21 +136,44 @@ class Claiming:
         return claimed._replace(unknown=self._unknown)
 
     async def _claim_all(self, node: int, incarnation: int, capacity: int) -> list[Claim]:
-        """Of one tenant without limits. Runs that wait in live_runs come first; if they take all the capacity,
-        on-demand runs are released among them, so that the next claim takes them by their priority and age."""
+        """Of one tenant without limits. Runs that wait in live_runs come first, then those of the backlog. If ticks
+        took all the capacity, on-demand runs are released among them, so that all are claimed by priority and age."""
+        if self._contended:
+            await self._release(capacity)
         claims = await self._store.live_runs.claim(node, incarnation, list(self.serving), capacity, evenly=self._evenly)
-        rest, now = capacity - len(claims), self._clock.now()
+        rest = capacity - len(claims)
+        self._contended = not rest and any(claim.lane < FIRST_TASK_LANE for claim in claims)
+        if rest:
+            claims += await self._or_fewer(
+                self.backlog.claim(node, incarnation, rest, evenly=self._evenly), bool(claims)
+            )
+            self._unknown = self._unknown or self.backlog.unknown
+        return claims
+
+    async def claim_freed(self, capacity: int) -> list[Claim]:
+        """Claim runs that waited for concurrency keys of runs that have just ended here."""
+        if not self._one_tenant or self.limited:
+            return []
+        membership = self._membership
+        return await self.backlog.claim_freed(membership.node, membership.incarnation, list(self.serving), capacity)
+
+    async def _release(self, limit: int) -> None:
+        """After a failure, runs that are pending already are claimed all the same."""
         try:
-            if rest:
-                claims += await self.backlog.claim(node, incarnation, rest, now, evenly=self._evenly)
-            else:
-                await self.backlog.release(capacity, now)
+            await self.backlog.release(limit, tenant_of=self._book.tenant_of, evenly=self._evenly)
         except DetentError as error:
-            if not claims:
+            log.warning("on-demand runs are not released yet", error=str(error))
+
+    async def _or_fewer(self, claiming: Awaitable[list[Claim]], held: bool) -> list[Claim]:
+        """`held`: other runs are claimed already, and must not be lost because this fails."""
+        try:
+            return await claiming
+        except DetentError as error:
+            if not held:
                 raise
             self._unknown = self._unknown or isinstance(error, OutcomeUnknown)
             log.warning("some runs could not be claimed", error=str(error))
-        return claims
+            return []
 
     @property
     def _evenly(self) -> bool:
@@ -195,14 +217,8 @@ class Claiming:
         """`held`: other runs are claimed already, and must not be lost because this fails."""
         shares = {tenant: shares[tenant] for tenant, _ in wanted}
         node, incarnation = self._membership.node, self._membership.incarnation
-        try:
-            return await self._store.queues.claim_shares(node, incarnation, shares, wanted, evenly=self._evenly)
-        except DetentError as error:
-            if not held:
-                raise
-            self._unknown = self._unknown or isinstance(error, OutcomeUnknown)
-            log.warning("some runs could not be claimed", error=str(error))
-            return []
+        claiming = self._store.queues.claim_shares(node, incarnation, shares, wanted, evenly=self._evenly)
+        return await self._or_fewer(claiming, held)
 
     # --- queues with limits ---
 

@@ -25,6 +25,7 @@ from detent.store import Store
 from detent.store.db import OutcomeUnknown, PoolName, Rejected
 from detent.store.live_runs import Retry, Settlement
 from detent.store.pull import Extended, LeasedRun, PullBeat, Recorded, Report
+from detent.store.tasks import Freed
 from detent.store.tenant_wall import walled
 from detent.store.upkeep import RUNS_CHANNEL
 from detent.targets.exceptions import LONGEST_ERROR, describe
@@ -120,26 +121,22 @@ class PulledRuns:
     # --- reports that arrive together are written together ---
 
     async def _settle_all(self, items: Sequence[tuple[int, Report]]) -> Sequence[RunStatus | Rejected | None]:
-        settled = await _by_tenant(items, self._settle_tenant)
-        await self._promote(sorted({report.key.job for _, report in items}))
+        freed = Freed(set(), set())
+        settled = await _by_tenant(items, partial(self._settle_tenant, freed))
+        await promote(self._store, sorted({report.key.job for _, report in items}), freed, PoolName.PULL)
         return settled
 
-    async def _promote(self, jobs: list[int]) -> None:
-        """Runs that waited for these move up; after a failure the sweep does it."""
-        try:
-            if await self._store.live_runs.promote(jobs, pool=PoolName.PULL):
-                await self._store.upkeep.wake(RUNS_CHANNEL, "ready", pool=PoolName.PULL)
-        except DetentError as error:
-            log.warning("waiting runs are not promoted yet", error=str(error))
-
-    async def _settle_tenant(self, tenant: int, reports: Sequence[Report]) -> Sequence[RunStatus | Rejected | None]:
+    async def _settle_tenant(
+        self, freed: Freed, tenant: int, reports: Sequence[Report]
+    ) -> Sequence[RunStatus | Rejected | None]:
         """A report that breaks a constraint does not fail the others."""
 
         async def alone(report: Report, error: Rejected) -> Sequence[RunStatus | Rejected | None]:
             log.error("a report could not be stored", run_id=str(run_id(report.key)), error=str(error))
             return [error]
 
-        results = await halve_until_alone(reports, partial(self._store.pull.settle, tenant), alone, (Rejected,))
+        settle = partial(self._store.pull.settle, tenant, freed=freed)
+        results = await halve_until_alone(reports, settle, alone, (Rejected,))
         return list(chain.from_iterable(results))
 
     async def _beat_all(self, items: Sequence[tuple[int, PullBeat]]) -> Sequence[Extended | None]:
@@ -150,6 +147,17 @@ def _log_settled(status: RunStatus, report: Report) -> None:
     facts = {"run_id": str(run_id(report.key)), "job_number": report.key.job, "token": report.token}
     write = transitions.log.debug if status is RunStatus.SUCCEEDED else transitions.log.info
     write(f"pulled run {status.value}", **facts, outcome=report.outcome, error=report.error)
+
+
+async def promote(store: Store, jobs: list[int], freed: Freed, pool: PoolName = PoolName.WORK) -> None:
+    """Runs that waited for runs of these jobs move up; after a failure the sweeps of the workers do it."""
+    try:
+        if await store.live_runs.promote(jobs, pool=pool):
+            await store.upkeep.wake(RUNS_CHANNEL, "ready", pool=pool)
+        for job in sorted(await store.tasks.reuse(freed, pool=pool)):
+            await store.upkeep.wake(RUNS_CHANNEL, f"task:{job}", pool=pool)
+    except DetentError as error:
+        log.warning("waiting runs are not promoted yet", error=str(error))
 
 
 async def sweep(store: Store, jobs: JobOperations, metrics: Metrics) -> int:
@@ -194,7 +202,9 @@ async def _end_overdue(store: Store, jobs: JobOperations) -> int:
 async def _end_one(store: Store, jobs: JobOperations, held: LeasedRun) -> None:
     limit = held.definition.spec.timeout_seconds if held.definition is not None else 0
     report = _decided(held, Failed(f"No answer within {limit:g} s.", outcome="timeout"))
-    await store.pull.settle(held.tenant, [report])  # no match: its worker has reported in the meantime
+    freed = Freed(set(), set())
+    await store.pull.settle(held.tenant, [report], freed)  # no match: its worker has reported in the meantime
+    await promote(store, [held.claim.job], freed)
     if report.status == END_CODES[Event.EXHAUST]:
         await pause_failing(jobs, [held.claim.job])
 

@@ -82,7 +82,7 @@ class Worker:
         self._held = HeldRuns()
         self.capacity = WorkerCapacity(concurrency)
         self.capacity.draining = draining
-        self._claiming = Claiming(store, membership, book, queues, ["", *capabilities], handlers, clock)
+        self._claiming = Claiming(store, membership, book, queues, ["", *capabilities], handlers)
         self._task_backlog = self._claiming.backlog
         self.settled = 0
         self._backlog = True
@@ -110,7 +110,9 @@ class Worker:
         handlers.notify = self.loop.wake
         for event in (wakeups.runs_ready, wakeups.runs_queued, wakeups.queues_changed):
             event.subscribe(self.loop.wake)
-        wakeups.jobs_changed.subscribe(lambda _jobs: self.loop.wake())
+        wakeups.jobs_changed.subscribe(self._jobs_changed)
+        wakeups.hold_changed.subscribe(lambda: self._hint(None))
+        wakeups.queues_changed.subscribe(lambda: self._task_backlog.hint(None))  # a tenant may be no longer suspended
         wakeups.runs_enqueued.subscribe(self._hint)
         wakeups.draining.subscribe(self.drain_for_now)
         wakeups.others_work.subscribe(self._set_others_work)
@@ -245,8 +247,9 @@ class Worker:
         self.slots.share_among(self._claiming.tenants)
         if await self._promoter.promote():
             self._wakeups.runs_given_back()
+        await self._claim_freed()
         await self._task_backlog.refresh(list(self._claiming.serving))
-        if await self._task_backlog.release_laned(self._clock.now()):
+        if await self._task_backlog.release_laned():
             self._wakeups.runs_given_back()
         limit = self._claimable()
         shares = self.slots.shares
@@ -272,8 +275,29 @@ class Worker:
         self._accept(claimed.claims)
         if self._backlog and (self.free_capacity or self._slot_waits()):
             return 0.0
-        longest = self._task_backlog.wait(self._clock.now(), POLL_EVERY)
+        longest = self._task_backlog.wait(POLL_EVERY)
         return self._retries.pause(longest if claimed.wait is None else min(claimed.wait, longest))
+
+    async def _claim_freed(self) -> None:
+        """The next runs of concurrency keys whose runs ended here, at once: a hot key waits for nothing else. Not while
+        others wait for the same capacity, perhaps with a higher priority."""
+        limit = self._claimable()
+        if self._backlog or not limit or not self._task_backlog.freed_keys:
+            return
+        self.capacity.reserved += limit
+        try:
+            claims = await self._claiming.claim_freed(limit)
+        except OutcomeUnknown:
+            self._wakeups.reply_lost()
+            raise
+        finally:
+            self.capacity.reserved -= limit
+            self._wakeups.capacity_freed()
+        self._accept(claims)
+
+    def _jobs_changed(self, jobs: set[int] | None) -> None:
+        self._task_backlog.changed(jobs)
+        self.loop.wake()
 
     def _hint(self, job: int | None) -> None:
         self._task_backlog.hint(job)

@@ -9,7 +9,9 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Mapping
 from contextlib import closing
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -18,6 +20,7 @@ from tests.support.fleet.members import Fleet, Member
 from tests.support.fleet.recorder import ROOT, Recorder
 from tests.support.fleet.records import Attempt, Audit
 from tests.support.fleet.servers import Server
+from tests.support.orders.enqueuer import READY
 from tests.support.orders.records import (
     CREATE_ORDERS,
     READ_ATTEMPTS,
@@ -29,7 +32,7 @@ from tests.support.orders.records import (
     OrderBook,
     read,
 )
-from tests.support.orders.tasks import create_tasks, scheduled_jobs
+from tests.support.orders.tasks import BY_NAME, documents
 from tests.support.processes import START_SECONDS
 from tests.support.waiting import until
 
@@ -38,6 +41,9 @@ DRAIN_SECONDS = 180.0
 # call. W4: called, not settled. W5: settled, not committed. W6: committed, reply unseen.
 STEPS = {"W1": (5, 60), "W2": (5, 60), "W3": (50, 500), "W4": (50, 500), "W5": (5, 60), "W6": (5, 60)}
 STEP_SHARE = 0.4
+COUNT = """
+SELECT (SELECT count(*) FROM public.orders WHERE created), (SELECT count(*) FROM attempts WHERE outcome = 'lost')
+"""
 
 
 class Scale(NamedTuple):
@@ -49,7 +55,7 @@ class Scale(NamedTuple):
     ttl: float = 2.0
     node_life: tuple[float, float] = (3.0, 12.0)
     enqueuer_life: tuple[float, float] = (1.0, 8.0)
-    server_options: dict[str, str] = {}
+    server_options: Mapping[str, str] = {}
 
 
 class Trade:
@@ -70,6 +76,9 @@ class Trade:
         self.over = asyncio.Event()
 
     # --- nodes ---
+
+    def any_node_ready(self) -> bool:
+        return any(self.fleet[name].processes and self.fleet[name].node.is_ready for name in self.scale.nodes)
 
     async def kill_nodes(self, name: str) -> None:
         """One process after another in this place, each killed; in the end one that is left alone."""
@@ -101,25 +110,35 @@ class Trade:
 
     async def kill_enqueuers(self, name: str) -> None:
         chance = random.Random(f"{self.seed} {name}")
-        with (self.folder / f"{name}.1.log").open("ab") as log:
-            while not self.over.is_set():
-                arguments = (self.server.url, str(self.notes), str(chance.random()))
-                process = subprocess.Popen(
-                    [sys.executable, "-m", "tests.support.orders.enqueuer", *arguments],
-                    cwd=ROOT,
-                    stdin=subprocess.DEVNULL,
-                    stdout=log,
-                    stderr=log,
-                )
-                try:
-                    await self._wait(chance.uniform(*self.scale.enqueuer_life))
-                    if process.poll() is not None:
-                        self.gone.append(f"{name} (with code {process.returncode})")
-                        return
-                    self.kills.append(Kill(name, time.time()))
-                finally:
-                    process.kill()
-                    process.wait()
+        number = 0
+        while not self.over.is_set():
+            number += 1
+            await self._enqueue(f"{name}.{number}", chance)
+
+    async def _enqueue(self, name: str, chance: random.Random) -> None:
+        """One process, from its start until it is killed."""
+        path = self.folder / f"enqueuer-{name}.log"
+        with path.open("wb") as log:
+            arguments = (self.server.url, str(self.notes), str(chance.random()))
+            process = subprocess.Popen(
+                [sys.executable, "-m", "tests.support.orders.enqueuer", *arguments],
+                cwd=ROOT,
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+            )
+        try:
+            ready = partial(_is_ready, path, process)
+            await until(ready, START_SECONDS, f"the enqueuer {name} to start")
+            await self._wait(chance.uniform(*self.scale.enqueuer_life))
+            if process.poll() is None:
+                self.kills.append(Kill(name, time.time()))
+            else:
+                self.gone.append(f"{name} (with code {process.returncode}: {path.read_text()[-1000:]})")
+                self.over.set()
+        finally:
+            process.kill()
+            process.wait()
 
     async def _wait(self, seconds: float) -> None:
         try:
@@ -128,13 +147,18 @@ class Trade:
             return
 
     async def count_runs(self) -> None:
-        """Until there are enough."""
+        """Until there are enough, and enough was broken."""
         async with self.server.session() as look:
-            while await look.fetchval("SELECT count(*) FROM public.orders WHERE created") < self.scale.runs:
-                await asyncio.sleep(0.5)
-                if any(name.startswith("e") for name in self.gone):
-                    break
-        self.over.set()
+            while not self.over.is_set():
+                await self._wait(0.5)
+                runs, lost = await look.fetchrow(COUNT)
+                killed = {kill.place[0] for kill in self.kills}
+                if runs >= self.scale.runs and lost and len(killed) == len("ne"):
+                    self.over.set()
+
+
+def _is_ready(path: Path, process: subprocess.Popen[bytes]) -> bool:
+    return path.read_text() == READY or process.poll() is not None
 
 
 async def perform(folder: Path, scale: Scale, seed: int) -> OrderBook:
@@ -156,11 +180,12 @@ async def _record(trade: Trade, recorder: Recorder) -> OrderBook:
     api = await trade.fleet["api"].start()
     async with trade.server.session() as look:
         await look.execute(CREATE_ORDERS)
-        await create_tasks(look, recorder.url)
-    jobs = [api.client.create_job(document)["id"] for document in scheduled_jobs(recorder.url)]
+    registered = api.client.create_jobs(documents(recorder.url))["items"]
+    jobs = [item["id"] for item in registered if BY_NAME[item["name"]].laned]
     async with asyncio.TaskGroup() as group:
         for name in trade.scale.nodes:
             group.create_task(trade.kill_nodes(name))
+        await until(trade.any_node_ready, START_SECONDS, "a node to be ready")
         for name in trade.scale.enqueuers:
             group.create_task(trade.kill_enqueuers(name))
         group.create_task(trade.count_runs())
@@ -206,12 +231,7 @@ async def _book(
         [run for kind, *values in notes for run in (values if kind == "rolled back" else values[1:])],
         [values[0] for kind, *values in notes if kind == "repeated"],
         left,
-        _logs(trade),
+        {**trade.fleet.logs(), trade.server.name: trade.server.log.read_text("utf-8", "replace")},
         gone,
         audit,
     )  # fmt: skip
-
-
-def _logs(trade: Trade) -> dict[str, str]:
-    paths = [*trade.folder.glob("e*.1.log"), trade.server.log]
-    return {**trade.fleet.logs(), **{path.stem: path.read_text("utf-8", "replace") for path in paths}}

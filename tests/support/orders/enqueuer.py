@@ -23,11 +23,12 @@ import asyncpg
 from tests.support.orders.tasks import KINDS, TaskKind
 
 CONNECTIONS = 4
-CUSTOMERS = 30
+CUSTOMERS = 50
 MAX_BATCH = 30
 # While this many runs wait, nothing more is enqueued: the load lasts as long as the kills.
-MAX_WAITING = 1500
+MAX_WAITING = 3000
 LOOK_EVERY = 0.2
+READY = "ready\n"
 ROLLBACK_SHARE, SAVEPOINT_SHARE, DELAYED_SHARE, RANKED_SHARE, SINGLE_SHARE, LONG_SHARE = 0.08, 0.05, 0.1, 0.1, 0.4, 0.02
 LONGEST_DELAY = 3.0
 Isolation = Literal["read_committed", "repeatable_read", "serializable"]
@@ -95,6 +96,8 @@ class Enqueuer:
 
     async def _watch(self) -> None:
         look = await asyncpg.connect(self._url)
+        sys.stdout.write(READY)
+        sys.stdout.flush()
         while True:
             waiting = await look.fetchval("SELECT count(*) FROM (SELECT FROM detent.backlog LIMIT $1) b", MAX_WAITING)
             if waiting < MAX_WAITING:
@@ -159,7 +162,16 @@ class Enqueuer:
         await connection.executemany(
             INSERT,
             [
-                (item.reference, kind.name, item.customer, row["run"], row["created"], item.unique_key, isolation, asked)
+                (
+                    item.reference,
+                    kind.name,
+                    item.customer,
+                    row["run"],
+                    row["created"],
+                    item.unique_key,
+                    isolation,
+                    asked,
+                )
                 for item, row in zip(items, rows, strict=True)
             ],
         )

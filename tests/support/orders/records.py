@@ -1,4 +1,4 @@
-"""Everything that was seen of a run with enqueuers, as plain values that can be written to one file and judged later."""
+"""What was seen of enqueuers and their runs, as plain values that can be written to one file and judged again."""
 
 from __future__ import annotations
 
@@ -96,14 +96,15 @@ SELECT reference, task, customer, coalesce(run::text, ''), created, unique_key, 
   FROM public.orders
 """
 READ_RUNS = """
-SELECT run_id(job, scheduled_at, serial)::text, job, extract(epoch FROM scheduled_at)::double precision, serial, token, status,
-       reason, attempt, extract(epoch FROM finished_at)::double precision,
+SELECT run_id(job, scheduled_at, serial)::text, job, extract(epoch FROM scheduled_at)::double precision, serial, token,
+       status, reason, attempt, extract(epoch FROM finished_at)::double precision,
        extract(epoch FROM pg_xact_commit_timestamp(xmin))::double precision
   FROM run_history WHERE serial >= $1
 """
 READ_ATTEMPTS = """
 SELECT job, extract(epoch FROM scheduled_at)::double precision, serial, token, node,
-       extract(epoch FROM started_at)::double precision, extract(epoch FROM finished_at)::double precision, attempt, outcome
+       extract(epoch FROM started_at)::double precision, extract(epoch FROM finished_at)::double precision, attempt,
+       outcome
   FROM attempts WHERE serial >= $1
 """
 

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple
 
-from tests.support import factories
-
 TEMPLATE = "customer-{{payload.customer}}"
 TENANT_SCOPE = "tenant"
 
@@ -47,29 +45,16 @@ BY_NAME = {kind.name: kind for kind in KINDS}
 RETRIES = {"max_retries": 5, "retry_base_seconds": 0.05, "retry_max_seconds": 0.5}
 
 
-async def create_tasks(look: Any, target: str) -> None:
-    """All but those with a schedule."""
-    for kind in KINDS:
-        if not kind.laned:
-            await factories.add_task(
-                look,
-                name=kind.name,
-                definition={"target": {"type": "http", "url": f"{target}/{kind.mode}"}, **RETRIES},
-                key_text=TEMPLATE if kind.limit and not kind.given_key else None,
-                key_limit=kind.limit if not kind.given_key else None,
-                key_shared=kind.scope == TENANT_SCOPE,
-            )
+def documents(target: str) -> list[dict[str, Any]]:
+    """How they are registered."""
+    return [_document(kind, target) for kind in KINDS]
 
 
-def scheduled_jobs(target: str) -> list[dict[str, Any]]:
-    return [
-        {
-            "name": kind.name,
-            "schedule": {"every": "1s"},
-            "target": {"type": "http", "url": f"{target}/{kind.mode}"},
-            "payload": {"customer": ""},
-            **RETRIES,
-        }
-        for kind in KINDS
-        if kind.laned
-    ]
+def _document(kind: TaskKind, target: str) -> dict[str, Any]:
+    document = {"name": kind.name, "target": {"type": "http", "url": f"{target}/{kind.mode}"}, **RETRIES}
+    if kind.laned:
+        document |= {"schedule": {"every": "1s"}, "payload": {"customer": ""}}
+    elif kind.limit is not None and not kind.given_key:
+        document |= {"concurrency_key": TEMPLATE, "concurrency_limit": kind.limit}
+        document |= {"concurrency_scope": kind.scope} if kind.scope else {}
+    return document

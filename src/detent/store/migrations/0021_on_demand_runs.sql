@@ -257,6 +257,24 @@ CREATE OR REPLACE FUNCTION run_id(job bigint, at timestamptz, serial integer) RE
                || int8send((2::bigint << 62) | ((serial & 65535)::bigint << 46) | job), 'hex')::uuid
 $$;
 
+-- Which of the documents has a value of a wrong type, in the words of the server.
+CREATE FUNCTION unreadable_run(runs jsonb, otherwise text) RETURNS text LANGUAGE plpgsql STABLE AS $$
+DECLARE
+    position bigint;
+    each jsonb;
+BEGIN
+    FOR each, position IN SELECT run, nth FROM jsonb_array_elements(runs) WITH ORDINALITY AS r (run, nth) LOOP
+        BEGIN
+            PERFORM make_interval(secs => r.delay_seconds), make_interval(secs => r.unique_for_seconds)
+               FROM jsonb_to_record(each) AS r (at timestamptz, delay_seconds double precision, priority integer,
+                                                unique_for_seconds double precision);
+        EXCEPTION WHEN data_exception THEN
+            RETURN format('runs[%s]: %s', position - 1, SQLERRM);
+        END;
+    END LOOP;
+    RETURN otherwise;
+END $$;
+
 -- Enqueue runs of a job, all or none: `runs` is an array of at most 10,000 documents. Returns a row for each, in their order;
 -- where a unique key is taken, the run that has it. It has the rights of its caller: the API calls it. `max_payload` in bytes,
 -- NULL: the limit of the tenant.
@@ -299,14 +317,22 @@ BEGIN
     -- The checks cost more than the insert, and are left out where they cannot find anything.
     IF refused IS NULL AND (NOT plain OR pg_column_size(runs) * 6::bigint > known.max_payload
                             OR NOT may_refer AND runs @? '$[*].payload.**.secret') THEN
-        SELECT format('runs[%s]: %s', r.nth - 1, p.problem) INTO refused
-          FROM ROWS FROM (jsonb_array_elements(runs), jsonb_to_recordset(runs) AS (at timestamptz, delay_seconds double precision,
-                   priority integer, queue text, unique_key text, unique_for_seconds double precision, concurrency_key text))
-               WITH ORDINALITY AS r (run, at, delay_seconds, priority, queue, unique_key, unique_for_seconds, concurrency_key, nth)
-         CROSS JOIN LATERAL enqueue_problem(r.run -> 'payload', r.at, make_interval(secs => r.delay_seconds), r.priority, r.queue,
-                   r.unique_key, make_interval(secs => r.unique_for_seconds), r.concurrency_key, known.max_payload, may_refer)
-               AS p (problem)
-         WHERE p.problem IS NOT NULL ORDER BY r.nth LIMIT 1;
+BEGIN
+            SELECT item || p.problem INTO refused
+              FROM ROWS FROM (jsonb_array_elements(runs), jsonb_to_recordset(runs) AS (at timestamptz,
+                       delay_seconds double precision, priority integer, queue text, unique_key text,
+                       unique_for_seconds double precision, concurrency_key text))
+                   WITH ORDINALITY AS r (run, at, delay_seconds, priority, queue, unique_key, unique_for_seconds,
+                                         concurrency_key, nth)
+             CROSS JOIN LATERAL (SELECT CASE WHEN jsonb_array_length(runs) > 1 THEN format('runs[%s]: ', r.nth - 1) ELSE '' END
+                                ) AS n (item)
+             CROSS JOIN LATERAL enqueue_problem(r.run -> 'payload', r.at, make_interval(secs => r.delay_seconds), r.priority,
+                       r.queue, r.unique_key, make_interval(secs => r.unique_for_seconds), r.concurrency_key,
+                       known.max_payload, may_refer) AS p (problem)
+             WHERE p.problem IS NOT NULL ORDER BY r.nth LIMIT 1;
+        EXCEPTION WHEN data_exception THEN
+            refused := unreadable_run(runs, SQLERRM);
+        END;
     END IF;
     IF refused IS NOT NULL THEN
         RAISE EXCEPTION '%', refused USING ERRCODE = 'invalid_parameter_value';
@@ -351,10 +377,13 @@ BEGIN
                taken_by = pg_current_xact_id()
          WHERE (k.until IS NULL OR k.until <= clock_timestamp())
            AND k.taken_by <> pg_current_xact_id() AND pg_visible_in_snapshot(k.taken_by, pg_current_snapshot())
-           AND NOT EXISTS (SELECT FROM backlog b WHERE b.serial = k.serial AND b.scheduled_at = k.scheduled_at AND b.job = k.job)
-           AND NOT EXISTS (SELECT FROM live_runs r WHERE r.job = k.job AND r.lane = k.serial AND r.scheduled_at = k.scheduled_at)
+           -- OFFSET 0: probes, and never a hash table of all that waits.
+           AND NOT EXISTS (SELECT FROM backlog b WHERE b.serial = k.serial AND b.scheduled_at = k.scheduled_at AND b.job = k.job
+                           OFFSET 0)
+           AND NOT EXISTS (SELECT FROM live_runs r WHERE r.job = k.job AND r.lane = k.serial AND r.scheduled_at = k.scheduled_at
+                           OFFSET 0)
            AND NOT EXISTS (SELECT FROM live_runs r WHERE r.job = k.job AND r.lane < 32768 AND r.serial = k.serial
-                              AND r.scheduled_at = k.scheduled_at)
+                              AND r.scheduled_at = k.scheduled_at OFFSET 0)
         RETURNING k.serial),
     added AS (
         INSERT INTO backlog (job, scheduled_at, not_before, token, serial, queue, revision, priority, once, keyed, wakes, key,
@@ -400,6 +429,10 @@ BEGIN
     IF found.job IS NULL THEN
         RAISE EXCEPTION 'the tenant % has no task or job named %: create it first', for_tenant, task
             USING ERRCODE = 'undefined_object';
+    END IF;
+    IF EXISTS (SELECT FROM nodes n WHERE NOT n.evicted AND coalesce(n.knows, 0) < 21) THEN
+        RAISE EXCEPTION 'runs cannot be enqueued while a node of an older version is in the cluster: upgrade all nodes first'
+            USING ERRCODE = 'object_not_in_prerequisite_state';
     END IF;
     RETURN found.job;
 END $$;
@@ -452,11 +485,39 @@ BEGIN
     status := 'pending';
 END $$;
 
+-- Permit a role of this server to call enqueue and enqueue_many; for which tenants, enqueue_grants says. Returns the
+-- statements that only the owner of the schema can execute, where that is another role.
+CREATE FUNCTION grant_enqueue(to_role text) RETURNS text[] LANGUAGE plpgsql AS $$
+DECLARE
+    usage_grant text := format('GRANT USAGE ON SCHEMA %I TO %I', current_schema(), to_role);
+BEGIN
+    EXECUTE format('GRANT EXECUTE ON FUNCTION enqueue, enqueue_many TO %I', to_role);
+    IF has_schema_privilege(to_role, current_schema(), 'USAGE') THEN
+        RETURN '{}';
+    END IF;
+    BEGIN
+        EXECUTE usage_grant;
+    EXCEPTION WHEN insufficient_privilege THEN
+        RETURN ARRAY[usage_grant];
+    END;
+    RETURN CASE WHEN has_schema_privilege(to_role, current_schema(), 'USAGE') THEN '{}' ELSE ARRAY[usage_grant] END;
+END $$;
+
+-- The role keeps USAGE of the schema: alone it permits nothing, and the role may have it for another reason.
+CREATE FUNCTION revoke_enqueue(from_role text) RETURNS void LANGUAGE plpgsql AS $$
+BEGIN
+    EXECUTE format('REVOKE EXECUTE ON FUNCTION enqueue, enqueue_many FROM %I', from_role);
+END $$;
+
 DO $$
 DECLARE
     signature text;
 BEGIN
-    -- Of the schema's owner: they are granted to roles that see none of its tables.
+    -- Of the schema's owner: they are granted to roles that see none of its tables, and nodes own nothing.
+    FOREACH signature IN ARRAY ARRAY['notify_enqueued()', 'grant_enqueue(text)', 'revoke_enqueue(text)'] LOOP
+        EXECUTE format('ALTER FUNCTION %s SECURITY DEFINER SET search_path = %I, pg_temp', signature, current_schema());
+        EXECUTE format('REVOKE ALL ON FUNCTION %s FROM PUBLIC', signature);
+    END LOOP;
     FOREACH signature IN ARRAY ARRAY[
         'enqueue(text, jsonb, timestamptz, interval, integer, text, text, interval, text, text)',
         'enqueue_many(text, jsonb, text)'] LOOP

@@ -1,8 +1,8 @@
 -- Settle pulled runs: with a final status, or with another attempt. $1 tenant; arrays: $2 job, $3 scheduled_at, $4
 -- serial, $5 token, $6 final status (NULL: retry), $7 reason, $8 result, $9 outcome and $10 error of the attempt, $11
 -- wait before the next attempt. A run that was asked to stop meanwhile is not retried. Returns what was written:
--- position, counted from 1, and final status; pull/find_recorded then distinguishes a repeated report from one that
--- came too late.
+-- position, counted from 1, and final status, with the lane and the concurrency key that it frees; pull/find_recorded then
+-- distinguishes a repeated report from one that came too late.
 WITH batch AS MATERIALIZED (
     SELECT DISTINCT ON (job, scheduled_at, serial, token) *
       FROM unnest($2::bigint[], $3::timestamptz[], $4::integer[], $5::bigint[], $6::smallint[], $7::text[], $8::text[],
@@ -16,8 +16,8 @@ leases AS MATERIALIZED (
            AND tenant = $1
            FOR UPDATE) l),
 ended AS MATERIALIZED (
-    SELECT leases.*, r.attempt, r.revision, r.crashes, r.lost_alone, r.queue, r.priority, r.once, r.key, r.payload, CASE WHEN r.cancel AND leases.status IS DISTINCT FROM 1 THEN 3
-           ELSE leases.status END AS final,
+    SELECT leases.*, r.attempt, r.revision, r.crashes, r.lost_alone, r.queue, r.priority, r.once, r.key, r.payload,
+           CASE WHEN r.cancel AND leases.status IS DISTINCT FROM 1 THEN 3 ELSE leases.status END AS final,
            CASE WHEN r.cancel AND leases.status IS DISTINCT FROM 1 THEN 'cancelled' ELSE leases.reason END AS why
       FROM (SELECT * FROM leases ORDER BY job, lane) leases CROSS JOIN LATERAL (
         SELECT attempt, revision, crashes, lost_alone, queue, priority, once, cancel, key, payload FROM live_runs
@@ -50,4 +50,4 @@ recorded_attempts AS (
     INSERT INTO attempts (job, scheduled_at, serial, token, node, started_at, finished_at, attempt, outcome, error)
     SELECT job, scheduled_at, serial, token, -worker, claimed_at, clock_timestamp(), attempt, outcome, error
       FROM ended WHERE final IS DISTINCT FROM 1 OR attempt > 1)
-SELECT position, final FROM ended
+SELECT position, final, job, lane, key FROM ended

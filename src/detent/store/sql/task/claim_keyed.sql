@@ -6,12 +6,12 @@ ranges AS MATERIALIZED (
     SELECT t.*, CASE WHEN c.key_shared THEN -j.tenant::bigint ELSE t.job END AS scope, c.key_rate,
            -- A key without a limit and without a rate means one at a time.
            CASE WHEN c.key_rate IS NULL THEN coalesce(c.key_limit, 1) ELSE c.key_limit END AS key_limit
-      FROM unnest($3::bigint[], $4::integer[], $5::smallint[]) AS t (job, queue, priority)
+      FROM unnest($3::bigint[], $4::integer[], $5::smallint[]) WITH ORDINALITY AS t (job, queue, priority, nth)
      CROSS JOIN LATERAL (SELECT status, tenant FROM jobs WHERE job = t.job LIMIT 1) j
      CROSS JOIN LATERAL (SELECT key_limit, key_rate, key_shared FROM cursors WHERE job = t.job LIMIT 1) c
      WHERE j.status = 'active' AND ($1::bigint IS NULL OR EXISTS (SELECT FROM fence))
        AND t.queue <> ALL (ARRAY(SELECT queue FROM suspended_queues)) AND (SELECT held_at IS NULL FROM cluster)
-     ORDER BY CASE WHEN $7::boolean THEN 0 ELSE t.priority END DESC, random()),
+     ORDER BY CASE WHEN $1::bigint IS NULL THEN t.nth END, CASE WHEN $7::boolean THEN 0 ELSE t.priority END DESC, random()),
 picked AS MATERIALIZED (
     SELECT b.*, ranges.scope, ranges.key_limit, ranges.key_rate FROM ranges CROSS JOIN LATERAL (
         SELECT * FROM backlog
@@ -60,7 +60,8 @@ seated AS (                                  -- the second of two claims waits, 
     ON CONFLICT (scope, key, place) DO UPDATE
        SET job = excluded.job, lane = excluded.lane, scheduled_at = excluded.scheduled_at, taken_by = pg_current_xact_id()
      WHERE pg_visible_in_snapshot(x.taken_by, pg_current_snapshot())
-       AND NOT EXISTS (SELECT FROM live_runs r WHERE r.job = x.job AND r.lane = x.lane AND r.scheduled_at = x.scheduled_at)
+       AND NOT EXISTS (SELECT FROM live_runs r WHERE r.job = x.job AND r.lane = x.lane
+                          AND r.scheduled_at = x.scheduled_at OFFSET 0)
     RETURNING x.job, x.lane),
 parked AS MATERIALIZED (
     SELECT job, serial FROM keyed WHERE ((job, serial) IN (SELECT job, lane FROM seated)) IS NOT TRUE),

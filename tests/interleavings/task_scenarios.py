@@ -1,0 +1,319 @@
+"""On-demand runs: which actors run concurrently. The rules are checked after every step."""
+
+from __future__ import annotations
+
+from functools import partial
+
+from detent.domain.identity import ON_DEMAND, RunKey
+from detent.domain.run import Claim
+from tests.interleavings import scripts, task_scripts
+from tests.interleavings.scenarios import Scenario
+from tests.interleavings.world import FIRST_TOKEN, NEW, OLD, PARTITION, cursor, tick
+
+TaskScenario = partial(Scenario, ticks={}, watched=True)
+KEY = "k"
+UNIQUE = "u"
+
+
+def task(limit: int | None = None) -> str:
+    return (
+        "INSERT INTO cursors (job, queue, schedule, partition, task, key_limit)"
+        f" VALUES (1, 1, 1, {PARTITION}, true, {limit or 'NULL'});"
+    )
+
+
+def key(number: int = 0) -> RunKey:
+    return RunKey(1, tick(0), ON_DEMAND + number)
+
+
+def waiting(number: int = 0, *, concurrency: str | None = None, unique: str | None = None) -> str:
+    """A run that waits in the backlog."""
+    payload = "NULL" if unique is None else f"""'{{"unique": "{unique}"}}'"""
+    return (
+        "INSERT INTO backlog (job, scheduled_at, not_before, token, priority, serial, queue, revision, keyed, key,"
+        f" payload) VALUES (1, '{tick(0)}', '{tick(number)}', {FIRST_TOKEN}, 5, {ON_DEMAND + number}, 1, 1,"
+        f" {concurrency is not None}, {_quoted(concurrency)}, {payload});" + _holds(number, unique)
+    )
+
+
+def live(owner: int, number: int = 0, *, concurrency: str | None = None, unique: str | None = None) -> str:
+    """A run that was claimed from the backlog."""
+    taken = waiting(number, concurrency=concurrency, unique=unique) + (
+        "INSERT INTO live_runs (job, scheduled_at, token, owner, not_before, serial, queue, revision, lane, priority,"
+        f" key, payload) SELECT job, scheduled_at, token, {owner}, not_before, serial, queue, revision, serial,"
+        f" priority, key, payload FROM backlog WHERE serial = {ON_DEMAND + number};"
+        f"DELETE FROM backlog WHERE serial = {ON_DEMAND + number};"
+    )
+    if concurrency is None:
+        return taken
+    return taken + (
+        "INSERT INTO key_places (scope, key, place, job, lane, scheduled_at)"
+        f" VALUES (1, '{concurrency}', 0, 1, {ON_DEMAND + number}, '{tick(0)}');"
+    )
+
+
+def dead(number: int = 0) -> str:
+    return (
+        "INSERT INTO run_history (job, scheduled_at, token, finished_at, serial, revision, attempt, status, reason)"
+        f" VALUES (1, '{tick(0)}', {FIRST_TOKEN}, '{tick(0)}', {ON_DEMAND + number}, 1, 1, 2, 'failed');"
+    )
+
+
+def held(number: int = 0, *, concurrency: str | None = None) -> Claim:
+    """The claim on a run made by `live`."""
+    serial = ON_DEMAND + number
+    return Claim(1, serial, tick(0), serial, FIRST_TOKEN, 1, concurrency_key=concurrency)
+
+
+def _quoted(text: str | None) -> str:
+    return "NULL" if text is None else f"'{text}'"
+
+
+def _holds(number: int, unique: str | None) -> str:
+    if unique is None:
+        return ""
+    return (
+        "INSERT INTO unique_keys (job, key, scheduled_at, serial)"
+        f" VALUES (1, '{unique}', '{tick(0)}', {ON_DEMAND + number});"
+    )
+
+
+# Unique keys.
+TWO_ENQUEUES_AND_THE_HOLDER = TaskScenario(
+    "two enqueues of a unique key against the end of its holder",
+    task() + waiting(unique=UNIQUE),
+    (
+        ("one", task_scripts.enqueues(UNIQUE)),
+        ("two", task_scripts.enqueues(UNIQUE)),
+        ("holder", task_scripts.takes(OLD, held_open=False)),
+    ),
+)
+ENQUEUE_AND_THE_HOLDERS_RETRY = TaskScenario(
+    "an enqueue of a unique key against a retry of its holder",
+    task() + live(OLD, unique=UNIQUE),
+    (
+        ("enqueue", task_scripts.enqueues(UNIQUE)),
+        ("holder", task_scripts.fails_and_returns(OLD, held())),
+    ),
+)
+ENQUEUE_THAT_IS_ROLLED_BACK = TaskScenario(
+    "two enqueues of a unique key of which one is rolled back, against a claim",
+    task(),
+    (
+        ("withdrawn", task_scripts.enqueues(UNIQUE, rolls_back=True)),
+        ("kept", task_scripts.enqueues(UNIQUE)),
+        ("claim", task_scripts.takes(OLD)),
+    ),
+)
+ENQUEUES_AT_REPEATABLE_READ = TaskScenario(
+    "two enqueues of a unique key at REPEATABLE READ",
+    task() + live(OLD, unique=UNIQUE),
+    (
+        ("one", task_scripts.enqueues(UNIQUE, isolation="REPEATABLE READ", looks_first=True)),
+        ("two", task_scripts.enqueues(UNIQUE, isolation="REPEATABLE READ", looks_first=True)),
+        ("holder", scripts.settles_at_once(OLD, held())),
+    ),
+)
+ENQUEUES_AT_SERIALIZABLE = TaskScenario(
+    "two enqueues of a unique key at SERIALIZABLE",
+    task() + live(OLD, unique=UNIQUE),
+    (
+        ("one", task_scripts.enqueues(UNIQUE, isolation="SERIALIZABLE", looks_first=True)),
+        ("two", task_scripts.enqueues(UNIQUE, isolation="SERIALIZABLE", looks_first=True)),
+        ("holder", scripts.settles_at_once(OLD, held())),
+    ),
+)
+# Claims.
+ENQUEUE_CLAIM_AND_CANCEL = TaskScenario(
+    "an enqueue against a claim and a cancel",
+    task(),
+    (
+        ("enqueue", task_scripts.enqueues()),
+        ("claim", task_scripts.takes(NEW)),
+        ("cancel", task_scripts.cancels()),
+    ),
+)
+CLAIM_AND_CANCEL = TaskScenario(
+    "a claim from the backlog against a cancel",
+    task() + waiting(),
+    (("claim", task_scripts.takes(NEW)), ("cancel", task_scripts.cancels(key()))),
+)
+TWO_CLAIMS = TaskScenario(
+    "two claims of the same backlog",
+    task() + waiting(0) + waiting(1) + waiting(2),
+    (("old", task_scripts.takes(OLD, limit=2)), ("new", task_scripts.takes(NEW, limit=2))),
+)
+CLAIM_AND_RESCUE = TaskScenario(
+    "a claim from the backlog against eviction and rescue",
+    task() + waiting(),
+    (("claim", task_scripts.takes(OLD, settles=False)), ("take-over", scripts.takes_over(NEW, OLD))),
+)
+CLAIM_SETTLE_AND_RESCUE = TaskScenario(
+    "a claim from the backlog and its settle against eviction and rescue",
+    task() + waiting(),
+    (
+        ("claim", task_scripts.takes(OLD)),
+        ("take-over", scripts.takes_over(NEW, OLD, held_open=False, tidy=False, claims=True)),
+    ),
+)
+RELEASE_AND_CLAIM = TaskScenario(
+    "a release against a direct claim",
+    task() + waiting(0) + waiting(1),
+    (("release", task_scripts.releases_from_backlog(OLD)), ("claim", task_scripts.takes(NEW, limit=1))),
+)
+# Retries.
+RETRY_AND_CANCEL = TaskScenario(
+    "a retry to the backlog against a cancel",
+    task() + live(OLD),
+    (("retry", task_scripts.fails_and_returns(OLD, held())), ("cancel", task_scripts.cancels(key()))),
+)
+RETRY_AND_RESCUE = TaskScenario(
+    "a retry to the backlog against rescue",
+    task() + live(OLD),
+    (
+        ("retry", task_scripts.fails_and_returns(OLD, held(), again=False)),
+        ("take-over", scripts.takes_over(NEW, OLD, held_open=False, tidy=False, claims=True)),
+    ),
+)
+LATE_RETRY_AND_SUCCESSOR = TaskScenario(
+    "a late retry against the next claim of the same node",
+    task() + live(NEW),
+    (
+        ("late", task_scripts.fails_late(NEW, held())),
+        ("next", scripts.gives_back_and_claims_again(NEW, held())),
+    ),
+)
+LATE_SETTLE_AND_RETRY = TaskScenario(
+    "a late settle against a retry to the backlog and the next attempt on the same node",
+    task() + live(NEW),
+    (
+        ("late", scripts.settles_late(NEW, held())),
+        ("retry", task_scripts.fails_and_returns(NEW, held())),
+    ),
+)
+# Concurrency keys.
+KEYED_CLAIMS_AND_AN_END = TaskScenario(
+    "two claims of a concurrency key against the end of the run that has its place",
+    task(limit=1) + live(OLD, concurrency=KEY) + waiting(1, concurrency=KEY) + waiting(2, concurrency=KEY),
+    (
+        ("end", scripts.settles(OLD, held(concurrency=KEY))),
+        ("old", task_scripts.takes(OLD, keyed=True, settles=False, limit=1)),
+        ("new", task_scripts.takes(NEW, keyed=True, settles=False, limit=1)),
+    ),
+)
+KEYED_CLAIM_AND_A_RETRY = TaskScenario(
+    "a claim of a concurrency key against a retry of the run that has its place",
+    task(limit=1) + live(OLD, concurrency=KEY) + waiting(1, concurrency=KEY),
+    (
+        ("retry", task_scripts.fails_and_returns(OLD, held(concurrency=KEY), again=False)),
+        ("old", task_scripts.takes(OLD, keyed=True, settles=False, held_open=False)),
+        ("new", task_scripts.takes(NEW, keyed=True, settles=False)),
+    ),
+)
+UNPARK_AND_CLAIM = TaskScenario(
+    "runs that waited for a place are made ready by two nodes",
+    task(limit=1)
+    + waiting(1, concurrency=KEY)
+    + waiting(2, concurrency=KEY)
+    + "UPDATE backlog SET parked = true, paced = true;",
+    (
+        ("old", task_scripts.unparks_and_takes(OLD, KEY)),
+        ("new", task_scripts.unparks_and_takes(NEW, KEY)),
+    ),
+)
+KEYED_RELEASE_AND_CLAIM = TaskScenario(
+    "a release of a concurrency key against a direct claim",
+    task(limit=1) + waiting(1, concurrency=KEY) + waiting(2, concurrency=KEY),
+    (
+        ("release", task_scripts.releases_from_backlog(OLD, keyed=True)),
+        ("claim", task_scripts.takes(NEW, keyed=True, limit=1)),
+    ),
+)
+# Ends.
+DELETE_ENQUEUE_AND_CLAIM = TaskScenario(
+    "the deletion of a task against an enqueue and a claim",
+    task() + waiting(),
+    (
+        ("delete", task_scripts.deletes()),
+        ("enqueue", task_scripts.enqueues()),
+        ("claim", task_scripts.takes(NEW, held_open=False)),
+    ),
+)
+DELETE_AND_RETRY = TaskScenario(
+    "the deletion of a task against a retry",
+    task() + live(NEW),
+    (
+        ("delete", task_scripts.deletes()),
+        ("retry", task_scripts.fails_and_returns(NEW, held())),
+    ),
+)
+DELETE_AND_RELEASE = TaskScenario(
+    "the deletion of a task against a release",
+    task() + waiting(),
+    (("delete", task_scripts.deletes()), ("release", task_scripts.releases_from_backlog(NEW))),
+)
+REDRIVE_AND_CANCEL = TaskScenario(
+    "a redrive against a cancel",
+    task() + dead(),
+    (
+        ("redrive", task_scripts.redrives([key()])),
+        ("cancel", task_scripts.cancels(key(), redriven=True)),
+        ("claim", task_scripts.takes(NEW, held_open=False)),
+    ),
+)
+TWO_REDRIVES = TaskScenario(
+    "two redrives of the same run",
+    task() + dead(),
+    (("one", task_scripts.redrives([key()])), ("two", task_scripts.redrives([key()]))),
+)
+# Jobs with a schedule: their on-demand runs take lanes of their job.
+LANED_RELEASE_AND_FIRE = TaskScenario(
+    "an on-demand run that waits for its lane against a fire on SKIP",
+    cursor() + waiting(),
+    (("fire", scripts.fires(OLD, settles=True)), ("release", task_scripts.releases_laned(NEW))),
+    ticks={1: (0, 1)},
+)
+TWO_LANED_RELEASES = TaskScenario(
+    "two nodes that release on-demand runs of one job on QUEUE",
+    cursor(lanes=-1) + waiting(0) + waiting(1) + waiting(2),
+    (("old", task_scripts.releases_laned(OLD)), ("new", task_scripts.releases_laned(NEW))),
+    ticks={1: (0, 1)},
+)
+TRIGGER_FIRE_AND_RELEASE = TaskScenario(
+    "a trigger against a fire and a release of the same job on SKIP",
+    cursor(),
+    (
+        ("trigger", task_scripts.triggers()),
+        ("fire", scripts.fires(OLD)),
+        ("release", task_scripts.releases_laned(NEW)),
+    ),
+    ticks={1: (0, 1)},
+)
+
+SMALL = (
+    TWO_ENQUEUES_AND_THE_HOLDER,
+    ENQUEUE_AND_THE_HOLDERS_RETRY,
+    ENQUEUE_THAT_IS_ROLLED_BACK,
+    ENQUEUES_AT_REPEATABLE_READ,
+    CLAIM_AND_CANCEL,
+    TWO_CLAIMS,
+    CLAIM_AND_RESCUE,
+    CLAIM_SETTLE_AND_RESCUE,
+    RELEASE_AND_CLAIM,
+    RETRY_AND_CANCEL,
+    RETRY_AND_RESCUE,
+    LATE_RETRY_AND_SUCCESSOR,
+    LATE_SETTLE_AND_RETRY,
+    KEYED_CLAIMS_AND_AN_END,
+    KEYED_CLAIM_AND_A_RETRY,
+    UNPARK_AND_CLAIM,
+    KEYED_RELEASE_AND_CLAIM,
+    DELETE_ENQUEUE_AND_CLAIM,
+    DELETE_AND_RETRY,
+    DELETE_AND_RELEASE,
+    REDRIVE_AND_CANCEL,
+    TWO_REDRIVES,
+    LANED_RELEASE_AND_FIRE,
+    TWO_LANED_RELEASES,
+)
+LARGE = (ENQUEUE_CLAIM_AND_CANCEL, ENQUEUES_AT_SERIALIZABLE, TRIGGER_FIRE_AND_RELEASE)
