@@ -121,7 +121,7 @@ async def test_all_open_runs_of_a_job_are_cancelled(verbs: Store, look: Any) -> 
     assert (done.cancelled, done.stopping) == ([RunKey(number, hour)], [RunKey(number, hour - HOUR)])
     assert await look.fetchval("SELECT cancel FROM live_runs")
     await look.execute("DELETE FROM live_runs")
-    assert await JobOperations(verbs).lifecycle.cancel_runs(job.id) == ([], [])
+    assert await JobOperations(verbs).lifecycle.cancel_runs(job.id) == ([], [], False)
 
 
 async def test_a_trigger_keeps_its_payload_for_the_run_and_its_repeats(verbs: Store, look: Any) -> None:

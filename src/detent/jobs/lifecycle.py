@@ -47,10 +47,12 @@ ChangeVerb = Callable[[Connection, Row], Awaitable[Result]]
 
 
 class CancelledOpenRuns(NamedTuple):
-    """The open runs of a job: those that no worker held are cancelled, the others were asked to stop."""
+    """The open runs of a job: those that no worker held are cancelled, the others were asked to stop. `more`: more of
+    them wait than one call cancels."""
 
     cancelled: list[RunKey]
     stopping: list[RunKey]
+    more: bool
 
 
 class JobLifecycle:
@@ -224,18 +226,18 @@ class JobLifecycle:
         return await self._store.skips.list(number)
 
     async def cancel_runs(self, job_id: UUID, *, tenant: int = DEFAULT_TENANT) -> CancelledOpenRuns:
-        """Cancel all unfinished runs of a job. Its schedule continues."""
+        """Cancel all unfinished runs of a job, or as many that wait as one call may. Its schedule continues."""
         row = await self._store.jobs.to_change(tenant, job_id)
 
-        async def work(connection: Connection) -> dict[RunKey, int | None]:
-            owners = await cancel_open(connection, row["job"])
+        async def work(connection: Connection) -> CancelledOpenRuns:
+            owners, more = await cancel_open(connection, row["job"])
             if owners:
                 await record(connection, job_events.cancelled(row, owners))
-            return owners
+            stopping = [key for key, owner in owners.items() if owner is not None]
+            return CancelledOpenRuns([key for key, owner in owners.items() if owner is None], stopping, more)
 
-        owners: dict[RunKey, int | None] = await self._database.transaction(PoolName.REQUEST, work)
-        stopping = [key for key, owner in owners.items() if owner is not None]
-        return CancelledOpenRuns([key for key, owner in owners.items() if owner is None], stopping)
+        done: CancelledOpenRuns = await self._database.transaction(PoolName.REQUEST, work)
+        return done
 
     async def _change(self, job_id: UUID, tenant: int, change: ChangeVerb[Result]) -> Result:
         for _ in range(ATTEMPTS):

@@ -44,8 +44,9 @@ log = logger("store")
 
 # How long to wait while all connections of a pool are in use.
 CONNECTION_SECONDS = 4.0
-# How many missing partitions of history one statement may run into: each is added, and the statement tried again.
-MAX_MISSING_PARTITIONS = 20
+# How many missing partitions of history one statement may run into: each is added, and the statement tried again. One
+# that cancels on-demand runs may need each day of the year to come.
+MAX_MISSING_PARTITIONS = 400
 # How many connections each pool may have, and after how many seconds without use it closes all but one. The node's own
 # pools keep their connections: when other clients have taken all that the server has, the node can go on.
 POOLS = {

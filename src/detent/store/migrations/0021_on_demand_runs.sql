@@ -155,6 +155,23 @@ BEGIN
     END IF;
 END $$;
 
+-- Where on-demand runs wait that are not parked, with the time of the first of each, from one to the next through the index.
+-- `startable`: they wait for a worker and for nothing else. A job with a schedule has to have a free lane.
+CREATE VIEW backlog_heads AS
+WITH RECURSIVE heads AS (
+    (SELECT job, queue, keyed, priority, not_before FROM backlog WHERE NOT parked
+      ORDER BY job, queue, keyed, priority, not_before LIMIT 1)
+    UNION ALL
+    SELECT next.* FROM heads CROSS JOIN LATERAL (
+        SELECT job, queue, keyed, priority, not_before FROM backlog
+         WHERE NOT parked AND (job, queue, keyed, priority) > (heads.job, heads.queue, heads.keyed, heads.priority)
+         ORDER BY job, queue, keyed, priority, not_before LIMIT 1) next)
+SELECT h.*, j.tenant, c.task AND j.status = 'active' AND h.queue <> ALL (ARRAY(SELECT queue FROM suspended_queues))
+       AND (SELECT held_at IS NULL FROM cluster) AS startable
+  FROM heads h
+ CROSS JOIN LATERAL (SELECT tenant, status FROM jobs WHERE job = h.job LIMIT 1) j
+ CROSS JOIN LATERAL (SELECT task FROM cursors WHERE job = h.job LIMIT 1) c;
+
 -- A hint to the workers, sent when the transaction of an enqueue commits: the trigger is deferred, so that a long transaction
 -- of the caller neither notifies too early nor holds the lock for long. NOTIFY takes a lock that all committing transactions
 -- share, therefore of those that commit together one notifies. Workers look again shortly after each hint, and by themselves.
