@@ -473,10 +473,11 @@ DECLARE
     serial integer;
 BEGIN
     SELECT j.job, c.queue, c.task, c.revision, c.priority, c.once, num_nonnulls(c.key_limit, c.key_rate, c.key_text) > 0 AS keyed,
-           (k.incarnation << 22) | 1 AS token, coalesce(t.max_payload_bytes, 1048576) AS max_payload INTO known
+           (k.incarnation << 22) | 1 AS token, coalesce(t.max_payload_bytes, 1048576) AS max_payload,
+           EXISTS (SELECT FROM nodes n WHERE NOT n.evicted AND coalesce(n.knows, 0) < 21) AS older INTO known
       FROM cluster k, tenants t JOIN jobs j ON j.tenant = t.tenant JOIN cursors c ON c.job = j.job
      WHERE t.name = $10 AND j.name = $1 AND j.status <> 'deleted';
-    IF NOT FOUND OR session_user <> current_user OR current_setting('role') <> 'none' THEN
+    IF NOT FOUND OR known.older OR session_user <> current_user OR current_setting('role') <> 'none' THEN
         PERFORM enqueued_job($1, $10);        -- raises what is wrong
     END IF;
     IF known.keyed OR NOT known.task OR num_nonnulls($6, $7, $8, $9) > 0 THEN
