@@ -21,6 +21,8 @@ from tests.support import guardian
 from tests.support.processes import Nodes
 from tests.support.sink import Sink
 
+SHOWN_TRACEBACKS = 3
+
 
 class Figure(NamedTuple):
     """One line of the table: what was measured, and (where something was promised) whether it was kept."""
@@ -113,4 +115,7 @@ def report(title: str, figures: Sequence[Figure], nodes: Nodes) -> int:
         return 0
     for name, text in nodes.logs:
         print(f"\n--- the end of the log of {name} ---\n{text[-4000:]}")
+    for name, text in nodes.logs:
+        for line in [line for line in text.splitlines() if "Traceback" in line][:SHOWN_TRACEBACKS]:
+            print(f"\n--- a traceback of {name} ---\n{line}")
     return 1

@@ -4,7 +4,7 @@ present version join.
 
 Then one node of each version is killed and started again, the old one on a schema that it does not know, but whose
 migrations say that it is compatible. At the end the old nodes are replaced one by one. Every tick must have exactly one
-run all the time. Meanwhile callers trigger jobs at nodes of both versions and, from the migration on, enqueue runs: each
+run all the time. Meanwhile callers trigger jobs at nodes of both versions and, after the migration, enqueue runs. Each
 of these ends once too, and only nodes of the new version run what was enqueued.
 """
 

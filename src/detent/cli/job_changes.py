@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shlex
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING, Any, cast
 
 import click
 
@@ -20,6 +20,7 @@ from detent.domain.states import OPEN
 from detent.errors import UsageError
 
 if TYPE_CHECKING:
+    from detent.client.json_client import JsonClient
     from detent.contract.job import IfBusy, OnResume
 
 MAX_RUNS = 1_000
@@ -209,6 +210,19 @@ def delete(job_name: str, dry_run: bool, yes: bool) -> int:
     return 0
 
 
+def _cancelled(client: JsonClient, job_name: str) -> dict[str, Any]:
+    """A request cancels some of the runs that wait: it is repeated while there are more. A run that was asked to stop
+    is in each answer until it has stopped."""
+    cancelled: dict[str, None] = {}
+    stopping: dict[str, None] = {}
+    while True:
+        answer = client.cancel_job_runs(job_name)
+        cancelled |= dict.fromkeys(answer["cancelled"])
+        stopping |= dict.fromkeys(answer["stopping"])
+        if not answer["more"]:
+            return {**answer, "cancelled": list(cancelled), "stopping": list(stopping)}
+
+
 @command(
     job, "cancel", examples=("detent job cancel report --yes", "detent job cancel --filter 'queue:mail' --dry-run")
 )
@@ -218,14 +232,15 @@ def cancel(job_name: str, dry_run: bool, yes: bool) -> int:
     """Cancel the unfinished runs of a job; running ones are asked to stop."""
     with connect() as client:
         runs = client.list_runs(job_name, status=tuple(OPEN)).gather(MAX_RUNS)["items"]
-        many = f"{len(runs)} run{'' if len(runs) == 1 else 's'} of {job_name}"
+        more = " or more" if len(runs) >= MAX_RUNS else ""
+        many = f"{len(runs)}{more} run{'' if len(runs) == 1 else 's'} of {job_name}"
         if dry_run or not runs:
             output.say(f"Would cancel {many}.")
             return 0
         if not output.agreed(yes, f"Cancel {many}?", f"detent job cancel {shlex.quote(job_name)} --yes"):
             output.say("Nothing was cancelled.")
             return 1
-        answer = client.cancel_job_runs(job_name)
+        answer = _cancelled(client, job_name)
     over, stopping = len(answer["cancelled"]), len(answer["stopping"])
     output.say(f"Runs of {job_name}: {over} cancelled, {stopping} asked to stop.")
     if invocation().format == "json":

@@ -36,6 +36,8 @@ PURGED_KEYS = (
     (sql.task.PURGE_KEY_PLACES, ("scope", "key", "place")),
     (sql.task.PURGE_KEY_RATES, ("scope", "key")),
 )
+JOB_GONE = "42704"
+"""The SQLSTATE of an enqueue whose job was deleted meanwhile."""
 
 TaskPage = tuple[list[TaskSummary], int | None]
 
@@ -202,7 +204,7 @@ async def enqueue(connection: Connection, job: int, runs: str) -> list[EnqueuedR
 
 async def trigger(connection: Connection, job: int, payload: str | None) -> tuple[RunKey, bool] | None:
     """Enqueue a run of a job, due now; `payload` is JSON, None: that of the job. Returns its key, and whether it has to
-    wait for a lane of its job; None if the job no longer exists."""
+    wait for a lane of its job; None if the job no longer exists. Rejected with JOB_GONE: it was deleted meanwhile."""
     if not await connection.fetch(sql.run.LOCK_JOB.text, job):
         return None
     document = "{}" if payload is None else f'{{"payload":{payload}}}'
@@ -217,13 +219,9 @@ async def trigger(connection: Connection, job: int, payload: str | None) -> tupl
 
 async def release_laned_on(connection: Connection, heads: Sequence[TaskHead]) -> bool:
     """As `TaskStore.release_laned`, in the transaction of a connection."""
-    best: dict[int, TaskHead] = {}
-    for head in heads:
-        if head.job not in best or head.priority > best[head.job].priority:
-            best[head.job] = head
-    if not best:
+    if not heads:
         return False
-    columns = [(head.job, head.queue, head.keyed, head.priority) for head in best.values()]
+    columns = [(head.job, head.queue, head.keyed, head.priority) for head in heads]
     placed = await connection.fetch(sql.task.RELEASE_LANED.text, *zip(*columns, strict=True))
     for row in placed:
         await make_way(connection, row)

@@ -21,7 +21,7 @@ from detent.store import Store
 from detent.store.db import OutcomeUnknown, PoolName
 from detent.store.tasks import MAX_RELEASED, ConcurrencyKey, TaskHead
 from detent.telemetry.log import logger
-from detent.worker.heads import HeadKey, TaskHeads, chosen_fairly, chosen_first, in_bands, key_of_head
+from detent.worker.heads import HeadKey, TaskHeads, in_bands, key_of_head
 
 log = logger("worker")
 
@@ -152,13 +152,12 @@ class TaskBacklog:
         were claimed is only logged, and `unknown` says whether the reply to a statement was lost."""
         claims: list[Claim] = []
         self.unknown = False
-        for heads in in_bands(chosen_first(self.heads.in_turn(), evenly=evenly), evenly=evenly):
+        for heads in in_bands(self.heads.chosen(self.heads.ready(), evenly=evenly), evenly=evenly):
             rest = limit - len(claims)
             if not rest:
                 break
             # Tasks of one priority share the capacity. Of several priorities, the highest is taken first.
-            alike = evenly or heads[0].priority == heads[-1].priority
-            each = -(-rest // len(heads)) if alike else rest
+            each = -(-rest // len(heads)) if evenly or heads[0].priority == heads[-1].priority else rest
             try:
                 got = await self._store.tasks.claim(node, incarnation, heads, rest, each=each, evenly=evenly)
             except DetentError as error:
@@ -167,10 +166,7 @@ class TaskBacklog:
                 self.unknown = isinstance(error, OutcomeUnknown)
                 log.warning("some runs could not be claimed", error=str(error))
                 break
-            self.heads.claimed(heads)
-            gave = Counter((claim.job, claim.queue) for claim in got)
-            # Nothing else of these is ready: read when their next run is.
-            self.heads.drained([head for head in heads if gave[head.job, head.queue] < each], gave)
+            self.heads.claimed(heads, Counter((claim.job, claim.queue) for claim in got), each, full=len(got) == rest)
             claims += got
         return claims
 
@@ -185,7 +181,7 @@ class TaskBacklog:
         """Make runs of some queues or of all pending: up to `limit` of each queue and priority, and fewer where many
         have some. `tenant_of`: whose queue it is; every tenant gets its turn. Returns how many."""
         ready = [head for head in self.heads.ready(paused=True) if queues is None or head.queue in queues]
-        heads = chosen_fairly(ready, tenant_of, evenly=evenly)
+        heads = self.heads.chosen_fairly(ready, tenant_of, evenly=evenly)
         most = min(max(limit, 1), max(MAX_RELEASED // max(len(heads), 1), 1))
         released = 0
         for keyed in (False, True):

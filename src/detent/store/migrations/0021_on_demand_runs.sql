@@ -5,6 +5,28 @@
 -- Nodes of older releases never claim such a run: its queue is a row whose `needs` begin with `task:`, which they do not
 -- serve.
 
+-- All locks first. Statements of the nodes that are running lock these tables too, each in its own order, and a migration that
+-- changed one table after another would be part of a deadlock with them: one of both would fail, after a second in which
+-- nothing fires. This waits only a moment for each lock, releases those that it has, and tries again.
+DO $$
+DECLARE
+    usual_timeout text := current_setting('lock_timeout');
+BEGIN
+    PERFORM set_config('lock_timeout', '100ms', true);
+    FOR attempt IN 1..300 LOOP
+        BEGIN
+            LOCK TABLE tenants IN SHARE ROW EXCLUSIVE MODE;
+            LOCK TABLE cursors, runs, live_runs, run_history, pull_leases IN ACCESS EXCLUSIVE MODE;
+            PERFORM set_config('lock_timeout', usual_timeout, true);
+            RETURN;
+        EXCEPTION WHEN lock_not_available OR deadlock_detected THEN
+            PERFORM pg_sleep(random() / 10);
+        END;
+    END LOOP;
+    RAISE EXCEPTION 'another program holds locks on the tables of detent: end its transactions, then try again'
+        USING ERRCODE = 'lock_not_available';
+END $$;
+
 -- A claimed run of a task has its serial as its lane, far above the lanes of ticks. A rewrite, of a small table.
 ALTER TABLE live_runs ALTER COLUMN lane TYPE integer;
 ALTER TABLE pull_leases ALTER COLUMN lane TYPE integer;
@@ -31,9 +53,6 @@ ALTER TABLE cursors DROP CONSTRAINT cursors_priority_check;
 ALTER TABLE cursors ADD CONSTRAINT cursors_priority_check CHECK (priority BETWEEN -100 AND 100) NOT VALID,
     ADD CONSTRAINT cursors_task_check CHECK (NOT task OR next_tick IS NULL) NOT VALID,
     ADD CONSTRAINT cursors_key_check CHECK (key_limit > 0 AND key_rate > 0) NOT VALID;
-
--- For lists of a tenant's tasks, by its queues. Jobs with a schedule have no entry, and their fires update none of its columns.
-CREATE INDEX cursors_tasks ON cursors (queue, job) WHERE task;
 
 CREATE TABLE backlog (
     job          bigint NOT NULL,
@@ -135,6 +154,23 @@ BEGIN
         EXECUTE format('ALTER VIEW runs SET (%s)', current_setting('detent.view_options'));
     END IF;
 END $$;
+
+-- Where on-demand runs wait that are not parked, with the time of the first of each, from one to the next through the index.
+-- `startable`: they wait for a worker and for nothing else. A job with a schedule has to have a free lane.
+CREATE VIEW backlog_heads AS
+WITH RECURSIVE heads AS (
+    (SELECT job, queue, keyed, priority, not_before FROM backlog WHERE NOT parked
+      ORDER BY job, queue, keyed, priority, not_before LIMIT 1)
+    UNION ALL
+    SELECT next.* FROM heads CROSS JOIN LATERAL (
+        SELECT job, queue, keyed, priority, not_before FROM backlog
+         WHERE NOT parked AND (job, queue, keyed, priority) > (heads.job, heads.queue, heads.keyed, heads.priority)
+         ORDER BY job, queue, keyed, priority, not_before LIMIT 1) next)
+SELECT h.*, j.tenant, c.task AND j.status = 'active' AND h.queue <> ALL (ARRAY(SELECT queue FROM suspended_queues))
+       AND (SELECT held_at IS NULL FROM cluster) AS startable
+  FROM heads h
+ CROSS JOIN LATERAL (SELECT tenant, status FROM jobs WHERE job = h.job LIMIT 1) j
+ CROSS JOIN LATERAL (SELECT task FROM cursors WHERE job = h.job LIMIT 1) c;
 
 -- A hint to the workers, sent when the transaction of an enqueue commits: the trigger is deferred, so that a long transaction
 -- of the caller neither notifies too early nor holds the lock for long. NOTIFY takes a lock that all committing transactions
