@@ -193,16 +193,24 @@ CREATE CONSTRAINT TRIGGER notify_enqueued AFTER INSERT ON backlog DEFERRABLE INI
 
 ALTER FUNCTION notify_enqueued() SET plan_cache_mode = force_generic_plan;
 
--- The concurrency key of a run: its job's template with {{job}} and {{payload.a.b}} filled in. What is missing is empty.
+-- The concurrency key of a run: its job's template with {{job}} and {{payload.a.b}} filled in, as domain/concurrency.py does.
+-- A value that is missing or null is empty.
 CREATE FUNCTION rendered_key(template text, job text, payload jsonb) RETURNS text LANGUAGE plpgsql IMMUTABLE AS $$
 DECLARE
-    found text[];
-    result text := template;
+    literals text[] := regexp_split_to_array(template, '\{\{\s*[^{}\s]+\s*\}\}');
+    names text[] := ARRAY(SELECT (regexp_matches(template, '\{\{\s*([^{}\s]+)\s*\}\}', 'g'))[1]);
+    result text := literals[1];
+    value jsonb;
 BEGIN
-    FOR found IN SELECT regexp_matches(template, '(\{\{\s*([^{}\s]+)\s*\}\})', 'g') LOOP
-        result := replace(result, found[1], coalesce(
-            CASE WHEN found[2] = 'job' THEN job
-                 WHEN starts_with(found[2], 'payload.') THEN payload #>> string_to_array(substr(found[2], 9), '.') END, ''));
+    FOR n IN 1..cardinality(names) LOOP
+        value := CASE WHEN names[n] = 'job' THEN to_jsonb(job)
+                      ELSE payload #> string_to_array(substr(names[n], length('payload.') + 1), '.') END;
+        IF jsonb_typeof(value) IN ('object', 'array') THEN
+            RAISE EXCEPTION 'the concurrency key of % needs {{%}} to be a string, a number or a boolean', job, names[n]
+                USING ERRCODE = 'invalid_parameter_value';
+        END IF;
+        result := result || coalesce(CASE WHEN jsonb_typeof(value) = 'number' THEN trim_scale(value::numeric)::text
+                                          ELSE value #>> '{}' END, '') || literals[n + 1];
     END LOOP;
     RETURN result;
 END $$;
@@ -265,11 +273,12 @@ CREATE FUNCTION due_time(at timestamptz, delay interval, present timestamptz) RE
                 ELSE date_trunc('milliseconds', greatest(coalesce(at, present + delay), present)) END
 $$;
 
--- The concurrency key of a run, NULL if neither its job nor its enqueue asks for one. One that is too long is shortened.
+-- The concurrency key of a run, NULL if neither its job nor its enqueue asks for one, or the template gives an empty one. A
+-- key that is too long is shortened.
 CREATE FUNCTION concurrency_key_of(given text, template text, limited boolean, job text, payload jsonb) RETURNS text
     LANGUAGE sql IMMUTABLE AS $$
     SELECT CASE WHEN length(k) <= 200 THEN k ELSE left(k, 160) || md5(k) END
-      FROM (SELECT coalesce(given, CASE WHEN template IS NOT NULL THEN rendered_key(template, job, payload)
+      FROM (SELECT coalesce(given, CASE WHEN template IS NOT NULL THEN nullif(rendered_key(template, job, payload), '')
                                         WHEN limited THEN '' END) AS k) wanted
 $$;
 
@@ -326,7 +335,8 @@ BEGIN
         RAISE EXCEPTION 'runs must be an array of 1 to 10,000 documents' USING ERRCODE = 'invalid_parameter_value';
     END IF;
     SELECT j.job, j.name, j.tenant, c.queue, CASE WHEN c.task THEN c.queue ELSE on_demand_queue(j.tenant, c.queue, NULL) END AS own_queue, c.revision, c.priority, c.once,
-           c.key_text, c.key_limit IS NOT NULL OR c.key_rate IS NOT NULL AS limited,
+           c.key_text, CASE WHEN c.key_text IS NOT NULL THEN j.definition -> 'payload' END AS own_payload,
+           c.key_limit IS NOT NULL OR c.key_rate IS NOT NULL AS limited,
            CASE WHEN c.key_text IS NOT NULL THEN j.definition -> 'payload' END AS payload,
            (SELECT incarnation FROM cluster) << 22 | 1 AS token, coalesce(max_payload, t.max_payload_bytes, 1048576) AS max_payload
       INTO known
