@@ -4,7 +4,7 @@ present version join.
 
 Then one node of each version is killed and started again, the old one on a schema that it does not know, but whose
 migrations say that it is compatible. At the end the old nodes are replaced one by one. Every tick must have exactly one
-run all the time. Meanwhile callers trigger jobs at nodes of both versions and, from the migration on, enqueue runs: each
+run all the time. Meanwhile callers trigger jobs at nodes of both versions and, after the migration, enqueue runs. Each
 of these ends once too, and only nodes of the new version run what was enqueued.
 """
 
@@ -31,6 +31,10 @@ from tests.support.waiting import until
 JOBS = 40
 CALM_SECONDS = 5.0
 LATEST_AFTER_A_KILL = 6.0
+# A migration may change what a statement returns that an old node has prepared. If that is in a transaction, the node
+# answers its request with 503 once, and prepares the statement anew.
+OUTDATED = "InvalidCachedStatementError"
+MAX_OUTDATED = 4
 
 
 class Upgrade(NamedTuple):
@@ -131,6 +135,10 @@ async def judge_callers(upgrade: Upgrade, callers: Callers) -> None:
     scene.note("runs enqueued, and rolled back", len(callers.rolled_back))
     by_new = sum(each.on_demand for each in callers.triggered)
     scene.note("triggers at old nodes, at new nodes", f"{len(callers.triggered) - by_new}, {by_new}")
+    scene.note("... skipped by an old node, which said so", callers.skipped)
+    outdated = sum(text.count(OUTDATED) for _, text in scene.nodes.logs)
+    scene.note("... refused once for an outdated statement", outdated)
+    scene.expect("... by each old node a few times at most", outdated <= 2 * MAX_OUTDATED, True)
     scene.expect("... and there were some of each", 0 < by_new < len(callers.triggered), True)
     runs = [*callers.enqueued, *(each.run for each in callers.triggered)]
     scene.expect("of all these did not end once, well", (await not_ended_once(look, runs))[:5], [])
@@ -198,7 +206,7 @@ def numbers_of(scene: Scene, python: Path) -> list[int]:
 
 if __name__ == "__main__":
     try:
-        sys.exit(perform("a rolling upgrade", script))
+        sys.exit(perform("a rolling upgrade", script, excused=OUTDATED))
     except CannotUpgrade as error:
         print(error)
         sys.exit(2)

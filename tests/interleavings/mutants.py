@@ -20,10 +20,12 @@ class Mutant:
     scenario: Scenario
     texts: Mapping[str, str]
 
+    # The same scenario with the unchanged protocol, where an actor is changed too.
+    original: Scenario | None = None
+
     @property
     def sound(self) -> Scenario:
-        """The same scenario with the unchanged protocol."""
-        return scenarios.FIRE_SETTLE_AND_TAKE_OVER if self.scenario is SPLIT else self.scenario
+        return self.original or self.scenario
 
     @property
     def play(self) -> Scenario:
@@ -89,6 +91,7 @@ MUTANTS = (
         "cursor and run in two transactions",
         SPLIT,
         {"fire: cursor": cursor_alone(), "fire: run": run_alone()},
+        scenarios.FIRE_SETTLE_AND_TAKE_OVER,
     ),
     Mutant(
         "the settle without the token",

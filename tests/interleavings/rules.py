@@ -22,7 +22,8 @@ UNION ALL
 SELECT format('the concurrency key %s has %s live runs', r.key, count(*)) FROM live_runs r JOIN cursors c USING (job)
  WHERE r.key IS NOT NULL GROUP BY r.job, r.key, c.key_limit HAVING count(*) > coalesce(c.key_limit, 1)
 UNION ALL
-SELECT format('job %s has %s live runs in %s lanes', c.job, count(*), c.lanes) FROM live_runs r JOIN cursors c USING (job)
+SELECT format('job %s has %s live runs in %s lanes', c.job, count(*), c.lanes)
+  FROM live_runs r JOIN cursors c USING (job)
  WHERE NOT c.task AND r.lane >= 0 GROUP BY c.job, c.lanes HAVING count(*) > greatest(c.lanes, 1)
 """
 

@@ -8,6 +8,7 @@ from typing import Any
 
 import asyncpg
 
+from detent.domain.identity import ON_DEMAND, RunKey
 from tests.interleavings import scripts, task_scripts
 from tests.interleavings.harness import Play, Script
 from tests.interleavings.rules import broken_rules
@@ -30,6 +31,8 @@ from tests.interleavings.world import (
     waits,
 )
 
+ON_DEMAND_RUNS = f"SELECT job, scheduled_at, serial FROM runs WHERE serial >= {ON_DEMAND}"
+
 
 @dataclass(frozen=True)
 class Scenario(Play):
@@ -45,7 +48,9 @@ class Scenario(Play):
 
     async def reset(self, admin: Any) -> World:
         await admin.execute(CLEAR + self.rows)
-        return World({job: {tick(number) for number in numbers} for job, numbers in self.ticks.items()})
+        world = World({job: {tick(number) for number in numbers} for job, numbers in self.ticks.items()})
+        world.given += [RunKey(*row.values()) for row in await admin.fetch(ON_DEMAND_RUNS)] if self.watched else []
+        return world
 
     async def watch(self, admin: Any) -> list[str]:
         return await broken_rules(admin) if self.watched else []

@@ -32,7 +32,8 @@ def waiting(number: int = 0, *, concurrency: str | None = None, unique: str | No
     return (
         "INSERT INTO backlog (job, scheduled_at, not_before, token, priority, serial, queue, revision, keyed, key,"
         f" payload) VALUES (1, '{tick(0)}', '{tick(number)}', {FIRST_TOKEN}, 5, {ON_DEMAND + number}, 1, 1,"
-        f" {concurrency is not None}, {_quoted(concurrency)}, {payload});" + _holds(number, unique)
+        f" {concurrency is not None}, {_quoted(concurrency)}, {payload});"
+        + ("" if unique is None else holds(number, unique))
     )
 
 
@@ -44,12 +45,7 @@ def live(owner: int, number: int = 0, *, concurrency: str | None = None, unique:
         f" priority, key, payload FROM backlog WHERE serial = {ON_DEMAND + number};"
         f"DELETE FROM backlog WHERE serial = {ON_DEMAND + number};"
     )
-    if concurrency is None:
-        return taken
-    return taken + (
-        "INSERT INTO key_places (scope, key, place, job, lane, scheduled_at)"
-        f" VALUES (1, '{concurrency}', 0, 1, {ON_DEMAND + number}, '{tick(0)}');"
-    )
+    return taken if concurrency is None else taken + has_place(number, concurrency)
 
 
 def dead(number: int = 0) -> str:
@@ -65,17 +61,23 @@ def held(number: int = 0, *, concurrency: str | None = None) -> Claim:
     return Claim(1, serial, tick(0), serial, FIRST_TOKEN, 1, concurrency_key=concurrency)
 
 
-def _quoted(text: str | None) -> str:
-    return "NULL" if text is None else f"'{text}'"
-
-
-def _holds(number: int, unique: str | None) -> str:
-    if unique is None:
-        return ""
+def holds(number: int, unique: str) -> str:
+    """A run that has a unique key, whether or not it has ended."""
     return (
         "INSERT INTO unique_keys (job, key, scheduled_at, serial)"
         f" VALUES (1, '{unique}', '{tick(0)}', {ON_DEMAND + number});"
     )
+
+
+def has_place(number: int, concurrency: str) -> str:
+    return (
+        "INSERT INTO key_places (scope, key, place, job, lane, scheduled_at)"
+        f" VALUES (1, '{concurrency}', 0, 1, {ON_DEMAND + number}, '{tick(0)}');"
+    )
+
+
+def _quoted(text: str | None) -> str:
+    return "NULL" if text is None else f"'{text}'"
 
 
 # Unique keys.
@@ -121,6 +123,15 @@ ENQUEUES_AT_SERIALIZABLE = TaskScenario(
         ("one", task_scripts.enqueues(UNIQUE, isolation="SERIALIZABLE", looks_first=True)),
         ("two", task_scripts.enqueues(UNIQUE, isolation="SERIALIZABLE", looks_first=True)),
         ("holder", scripts.settles_at_once(OLD, held())),
+    ),
+)
+ENQUEUES_AND_THE_PURGE = TaskScenario(
+    "two enqueues of a unique key against the purge of its former holder",
+    task() + holds(0, UNIQUE),
+    (
+        ("one", task_scripts.enqueues(UNIQUE)),
+        ("two", task_scripts.enqueues(UNIQUE)),
+        ("purge", task_scripts.purges("task/purge_unique_keys", 0, "", 10)),
     ),
 )
 # Claims.
@@ -221,12 +232,39 @@ UNPARK_AND_CLAIM = TaskScenario(
         ("new", task_scripts.unparks_and_takes(NEW, KEY)),
     ),
 )
+PARKED_CLAIMS_AND_AN_END = TaskScenario(
+    "two claims of runs that wait for a place against the end of the run that has it",
+    task(limit=1)
+    + waiting(1, concurrency=KEY)
+    + waiting(2, concurrency=KEY)
+    + "UPDATE backlog SET parked = true, paced = true;"
+    + live(OLD, concurrency=KEY),
+    (
+        ("end", scripts.settles_at_once(OLD, held(concurrency=KEY))),
+        ("old", task_scripts.takes_parked(OLD, KEY)),
+        ("new", task_scripts.takes_parked(NEW, KEY)),
+    ),
+)
+PARKED_CLAIM_AND_RESCUE = TaskScenario(
+    "a claim of a run that waits for a place against eviction and rescue",
+    task(limit=1) + waiting(concurrency=KEY) + "UPDATE backlog SET parked = true, paced = true;",
+    (("claim", task_scripts.takes_parked(OLD, KEY)), ("take-over", scripts.takes_over(NEW, OLD))),
+)
 KEYED_RELEASE_AND_CLAIM = TaskScenario(
     "a release of a concurrency key against a direct claim",
     task(limit=1) + waiting(1, concurrency=KEY) + waiting(2, concurrency=KEY),
     (
         ("release", task_scripts.releases_from_backlog(OLD, keyed=True)),
         ("claim", task_scripts.takes(NEW, keyed=True, limit=1)),
+    ),
+)
+KEYED_CLAIMS_AND_THE_PURGE = TaskScenario(
+    "two claims of a concurrency key against the purge of its former run",
+    task(limit=1) + has_place(0, KEY) + waiting(1, concurrency=KEY) + waiting(2, concurrency=KEY),
+    (
+        ("old", task_scripts.takes(OLD, keyed=True, settles=False, limit=1)),
+        ("new", task_scripts.takes(NEW, keyed=True, settles=False, limit=1)),
+        ("purge", task_scripts.purges("task/purge_key_places", 0, "", 0, 10)),
     ),
 )
 # Ends.
@@ -254,6 +292,14 @@ DELETE_AND_RELEASE = TaskScenario(
 )
 REDRIVE_AND_CANCEL = TaskScenario(
     "a redrive against a cancel",
+    task() + dead(),
+    (
+        ("redrive", task_scripts.redrives([key()])),
+        ("cancel", task_scripts.cancels(key(), redriven=True)),
+    ),
+)
+REDRIVE_CANCEL_AND_CLAIM = TaskScenario(
+    "a redrive against a cancel and a claim",
     task() + dead(),
     (
         ("redrive", task_scripts.redrives([key()])),
@@ -295,6 +341,7 @@ SMALL = (
     ENQUEUE_AND_THE_HOLDERS_RETRY,
     ENQUEUE_THAT_IS_ROLLED_BACK,
     ENQUEUES_AT_REPEATABLE_READ,
+    ENQUEUES_AND_THE_PURGE,
     CLAIM_AND_CANCEL,
     TWO_CLAIMS,
     CLAIM_AND_RESCUE,
@@ -307,7 +354,10 @@ SMALL = (
     KEYED_CLAIMS_AND_AN_END,
     KEYED_CLAIM_AND_A_RETRY,
     UNPARK_AND_CLAIM,
+    PARKED_CLAIMS_AND_AN_END,
+    PARKED_CLAIM_AND_RESCUE,
     KEYED_RELEASE_AND_CLAIM,
+    KEYED_CLAIMS_AND_THE_PURGE,
     DELETE_ENQUEUE_AND_CLAIM,
     DELETE_AND_RETRY,
     DELETE_AND_RELEASE,
@@ -316,4 +366,4 @@ SMALL = (
     LANED_RELEASE_AND_FIRE,
     TWO_LANED_RELEASES,
 )
-LARGE = (ENQUEUE_CLAIM_AND_CANCEL, ENQUEUES_AT_SERIALIZABLE, TRIGGER_FIRE_AND_RELEASE)
+LARGE = (REDRIVE_CANCEL_AND_CLAIM, ENQUEUE_CLAIM_AND_CANCEL, ENQUEUES_AT_SERIALIZABLE, TRIGGER_FIRE_AND_RELEASE)

@@ -17,7 +17,6 @@ from tests.interleavings.harness import Actor, Rows, Script
 from tests.interleavings.scripts import NO_DELAY, claim_and_settle, columns, settle_all
 from tests.interleavings.world import INCARNATION, World, tick
 
-LARGEST_PAYLOAD = 1 << 20
 PRIORITY = 5
 LIMIT = 10
 
@@ -45,7 +44,7 @@ def enqueues(
         if looks_first:
             await actor.run("task/find", 1, tick(0), 0)
         try:
-            (row,) = await actor.run("task/enqueue", 1, json.dumps([document]), True, LARGEST_PAYLOAD)
+            (row,) = await actor.run("task/enqueue", 1, json.dumps([document]))
         except asyncpg.SerializationError:
             await actor.rollback()
             return
@@ -72,7 +71,7 @@ def triggers() -> Script:
 
     async def script(actor: Actor, world: World) -> None:
         await actor.open("run/lock_job", 1)
-        (row,) = await actor.run("task/enqueue", 1, "[{}]", True, LARGEST_PAYLOAD)
+        (row,) = await actor.run("task/enqueue", 1, "[{}]")
         await actor.run("task/release_laned", [1], [1], [False], [PRIORITY])
         await actor.commit()
         world.enqueued.append(key_of_run(row["run"]))
@@ -93,7 +92,7 @@ def releases_laned(node: int) -> Script:
 
 async def _take(actor: Actor, node: int | None, keyed: bool, held_open: bool, limit: int = LIMIT) -> Rows:
     name = "task/claim_keyed" if keyed else "task/claim"
-    arguments = (node, 0 if node is None else INCARNATION, [1], [1], [PRIORITY], limit, False, LIMIT)
+    arguments = (node, 0 if node is None else INCARNATION, [1], [1], [PRIORITY], limit, False, LIMIT, limit)
     if not held_open:
         return await actor.run(name, *arguments)
     rows = await actor.open(name, *arguments)
@@ -132,6 +131,17 @@ def unparks_and_takes(node: int, key: str) -> Script:
         await actor.run("task/unpark", [1], [key])
         claims = [Claim(*row.values()) for row in await _take(actor, node, keyed=True, held_open=True)]
         world.grant(node, claims)
+
+    return script
+
+
+def takes_parked(node: int, key: str) -> Script:
+    """The same in one statement; the handler is still running when everything else is over."""
+
+    async def script(actor: Actor, world: World) -> None:
+        rows = await actor.open("task/claim_parked", node, INCARNATION, [1], [key], [1], LIMIT)
+        await actor.commit()
+        world.grant(node, [Claim(*list(row.values())[:-1]) for row in rows if row["claimed"]])
 
     return script
 
@@ -178,7 +188,7 @@ def cancels(*keys: RunKey, redriven: bool = False) -> Script:
         if not wanted:
             return
         actor.begin()
-        owners = await cancel_runs(cast(Connection, actor), wanted)
+        owners = await cancel_runs(cast("Connection", actor), wanted)
         await actor.commit()
         for key in wanted:
             if key in owners:
@@ -225,5 +235,14 @@ def redrives(keys: Sequence[RunKey]) -> Script:
         await actor.open("run/lock_jobs", [1], 1, None)
         await actor.run("task/redrive", *zip(*keys, strict=True), 1, LIMIT, None)
         await actor.commit()
+
+    return script
+
+
+def purges(name: str, *page: object) -> Script:
+    """Upkeep deletes keys that are no longer held."""
+
+    async def script(actor: Actor, world: World) -> None:
+        await actor.run(name, *page)
 
     return script

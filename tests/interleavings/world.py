@@ -124,8 +124,9 @@ class World:
     accepted: list[tuple[Settlement, int]] = field(default_factory=list)
     refused: list[Settlement] = field(default_factory=list)
     fired: list[RunKey] = field(default_factory=list)
-    # On-demand runs: those whose enqueue or trigger was acknowledged, those that were answered with because they have
-    # the unique key, and those whose transaction was rolled back.
+    # On-demand runs: those at the beginning, those whose enqueue was acknowledged, those that an enqueue found because
+    # they have its unique key, and those whose transaction was rolled back.
+    given: list[RunKey] = field(default_factory=list)
     enqueued: list[RunKey] = field(default_factory=list)
     found: list[RunKey] = field(default_factory=list)
     withdrawn: list[RunKey] = field(default_factory=list)
@@ -215,11 +216,8 @@ class Survivor:
 
     async def _promote_and_run(self) -> bool:
         await self._run("run/promote", None, 1000)
-        rows = (
-            await self._claim_from_backlog()
-            if await self._admin.fetchval("SELECT EXISTS (SELECT FROM backlog)")
-            else []
-        )
+        waiting = await self._admin.fetchval("SELECT EXISTS (SELECT FROM backlog)")
+        rows = await self._claim_from_backlog() if waiting else []
         rows += await self._run("run/claim", SURVIVOR, INCARNATION, [1], 1000, False)
         claims = [Claim(*row.values()) for row in rows]
         self._world.grant(SURVIVOR, claims)
@@ -238,7 +236,7 @@ class Survivor:
         for keyed, name in ((False, "task/claim"), (True, "task/claim_keyed")):
             some = [head for head in heads if not head["laned"] and head["keyed"] is keyed]
             where = _columns(some, "job", "queue", "priority")
-            rows += await self._run(name, SURVIVOR, INCARNATION, *where, 1000, False, 1000)
+            rows += await self._run(name, SURVIVOR, INCARNATION, *where, 1000, False, 1000, 1000)
         return rows
 
     async def _fire_what_is_due(self) -> bool:
@@ -300,7 +298,7 @@ def _account(world: World, runs: list[Any], owed: list[Any]) -> list[str]:
     rows: Counter[RunKey] = Counter(key for row in runs for key in _keys(row))
     rows.update(key for row in owed for key in _ticks(row["job"], row["next_tick"], row["until"]))
     expected = {RunKey(job, at, 0) for job, ticks in world.expected.items() for at in ticks}
-    expected.update(world.enqueued, world.found)
+    expected.update(world.given, world.enqueued, world.found)
     lost = [f"lost: {_name(key)} has no run" for key in sorted(expected - rows.keys())]
     doubled = [f"doubled: {_name(key)} has {count} runs" for key, count in rows.items() if count > 1]
     # An enqueue whose reply was never seen may have committed.

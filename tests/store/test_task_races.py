@@ -12,7 +12,7 @@ from detent.store import Store, sql
 from detent.store.connection import Connection
 from detent.store.live_runs import Retry, cancel_runs
 from detent.store.tasks import enqueue, trigger
-from tests.support.factories import add_job, add_node, add_task
+from tests.support.factories import add_job, add_live_run, add_node, add_task
 
 NODE = 1
 NO_TIME = timedelta(0)
@@ -30,6 +30,16 @@ async def test_a_trigger_that_had_to_wait_for_its_job_gets_a_free_lane(look: Any
     assert await look.fetchval("SELECT lane FROM live_runs") == 0
 
 
+async def test_on_demand_runs_take_no_more_lanes_than_their_job_has_after_an_edit(look: Any, verbs: Store) -> None:
+    job = await add_job(look, lanes=3, crowded=True)
+    await add_node(look, NODE)
+    await add_live_run(look, job, lane=5, owner=NODE)
+    await enqueue(look, job, "[{}, {}, {}]")
+    await verbs.tasks.release_laned(await verbs.tasks.heads(None))
+    lanes = [row["lane"] for row in await look.fetch("SELECT lane FROM live_runs ORDER BY lane")]
+    assert lanes == [1, 2, 5], "the run in a lane that the job no longer has counts"
+
+
 async def test_a_cancel_finds_a_run_that_returns_to_the_backlog_meanwhile(verbs: Store, look: Any) -> None:
     claim = await claimed(verbs, look)
 
@@ -37,7 +47,7 @@ async def test_a_cancel_finds_a_run_that_returns_to_the_backlog_meanwhile(verbs:
         failure = Retry(claim, claim.scheduled_at, claim.scheduled_at, "failed", "no", NO_TIME)
         assert not await verbs.live_runs.retry(NODE, [failure])
 
-    connection = cast(Connection, Interrupted(look, sql.run.CANCEL.text, fail))
+    connection = cast("Connection", Interrupted(look, sql.run.CANCEL.text, fail))
     assert await cancel_runs(connection, [claim.key]) == {claim.key: None}
     assert await look.fetchval("SELECT count(*) FROM backlog") == 0
     assert [row["status"] for row in await look.fetch("SELECT status FROM run_history")] == [3]
@@ -54,7 +64,7 @@ async def claimed(verbs: Store, look: Any) -> Claim:
     """A run of a task that the node has claimed."""
     await add_node(look, NODE)
     job = await add_task(look, name="mail")
-    (run,) = await enqueue(look, job, "[{}]", may_refer=False)
+    (run,) = await enqueue(look, job, "[{}]")
     (claim,) = await verbs.tasks.claim(NODE, 1, await verbs.tasks.heads(None), 10)
     assert claim.key == decode_run_id(run.id)
     return claim

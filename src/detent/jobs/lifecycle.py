@@ -33,13 +33,13 @@ from detent.runtime.arithmetic import compute
 from detent.store import Store
 from detent.store.audit_log import record
 from detent.store.connection import Connection
-from detent.store.db import PoolName, Row
+from detent.store.db import PoolName, Rejected, Row
 from detent.store.job_writes import Moved, announce, cancel_waiting, move, set_pause
 from detent.store.jobs import DEFAULT_TENANT
 from detent.store.live_runs import cancel_open
 from detent.store.secrets import MissingSecrets, keep
 from detent.store.skips import add_skip, remove_skip, skips_of
-from detent.store.tasks import trigger
+from detent.store.tasks import JOB_GONE, trigger
 from detent.store.tenants import payload_limit
 
 Result = TypeVar("Result")
@@ -178,6 +178,10 @@ class JobLifecycle:
             key: RunKey = await self._database.transaction(PoolName.REQUEST, start)
         except MissingSecrets as error:
             raise unknown_in_payload(payload, error.names) from error
+        except Rejected as error:
+            if error.sqlstate == JOB_GONE:
+                raise JobNotFound(job_id) from error
+            raise
         return key
 
     async def skip(

@@ -73,6 +73,11 @@ class LockTimeout(Unavailable):
     """Ended by the server before it was done: it waited too long for a row, or it took too long as a whole."""
 
 
+class StalePlan(Unavailable):
+    """A migration changed what a prepared statement returns. The driver prepares it anew, but inside a transaction it
+    cannot repeat it; the whole transaction can be repeated."""
+
+
 class Rejected(DetentError):  # noqa: N818 - as above
     """The data itself was refused; `constraint` names the rule where the server reports it."""
 
@@ -141,6 +146,8 @@ def translate(error: BaseException) -> DetentError | None:
         return Rejected(str(error), constraint, getattr(error, "sqlstate", None) or "22000")
     if isinstance(error, asyncpg.PostgresConnectionError | asyncpg.AdminShutdownError | asyncpg.CrashShutdownError):
         return OutcomeUnknown(str(error) or "the connection was lost")
+    if isinstance(error, asyncpg.InvalidCachedStatementError):
+        return StalePlan(str(error))
     if isinstance(error, asyncpg.PostgresError):
         return Unavailable(f"The database refused a statement: {error}.")
     # The driver raises its internal error on a connection that the server has just ended.
@@ -298,6 +305,8 @@ class Database:
                 return await self._transaction(pool, work)
             except MissingHistoryPartition as missing:
                 await self._add_partition(pool, missing)
+            except StalePlan:
+                continue
         return await self._transaction(pool, work)
 
     async def _transaction(self, pool: PoolName, work: Callable[[Connection], Awaitable[Result]]) -> Result:
