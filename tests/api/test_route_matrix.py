@@ -125,7 +125,10 @@ def _paths(template: str, world: World) -> list[str]:
         "/role-bindings/": [world.binding],
     }
     known = next((values for part, values in names.items() if part in template), [world.job_name])
-    start, rest = template.partition("{")[0], template.partition("}")[2].replace("{revision}", "1").replace("{role}", RUNTIME_ROLE)
+    start, rest = (
+        template.partition("{")[0],
+        template.partition("}")[2].replace("{revision}", "1").replace("{role}", RUNTIME_ROLE),
+    )
     assert "{" not in rest, f"{template}: say in this test what its second part is"
     return [f"{start}{value}{rest}" for value in known]
 

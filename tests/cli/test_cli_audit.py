@@ -201,7 +201,9 @@ def test_a_pause_ends_by_itself(detent: CommandLine) -> None:
     assert detent("job", "pause", "resting", "--until", "soon").code == 2
 
 
-def test_a_trigger_has_its_own_payload_and_one_of_a_busy_job_waits_or_is_refused(detent: CommandLine, database: str) -> None:
+def test_a_trigger_has_its_own_payload_and_one_of_a_busy_job_waits_or_is_refused(
+    detent: CommandLine, database: str
+) -> None:
     make(detent, "busy", "--cron", "0 0 1 1 *")
     good(detent("job", "edit", "busy", "--set", "queue=nobody"))
     good(detent("job", "trigger", "busy", "--payload", '{"n": 2}'))

@@ -205,7 +205,7 @@ def test_members_of_a_granted_role_may_enqueue_and_a_role_that_was_set_counts(
 async def test_a_role_that_does_not_exist_cannot_be_granted_anything(store: Store) -> None:
     with pytest.raises(UnknownDatabaseRole):
         await store.enqueue_grants.grant("default", 'no"body')
-    assert await store.enqueue_grants.list(1) == []
+    assert await store.enqueue_grants.list(tenant=1) == []
     with pytest.raises(NotFound):
         await store.enqueue_grants.grant("nobody", ROLE)
     assert not await store.enqueue_grants.revoke("default", "nobody")

@@ -20,6 +20,7 @@ from detent.domain.states import OPEN
 from detent.errors import UsageError
 
 if TYPE_CHECKING:
+    from detent.client.json_client import JsonClient
     from detent.contract.job import IfBusy, OnResume
 
 MAX_RUNS = 1_000
