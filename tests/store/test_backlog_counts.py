@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from detent.domain.identity import ON_DEMAND, RunKey
+from detent.domain.identity import ON_DEMAND, RunKey, run_id
 from detent.jobs import JobOperations
 from detent.store import Store, live_runs, overview, queues
 from detent.store import sql as statements
@@ -47,7 +47,7 @@ async def test_many_runs_are_counted_up_to_a_bound(verbs: Store, look: Any, task
         task, ON_DEMAND,
     )  # fmt: skip
     rows = await look.fetch(statements.task.COUNT_WAITING.text, 1, None, 300)
-    assert [(row["pending"] + row["retrying"], row["more"]) for row in rows] == [(108, True)]
+    assert [(row["pending"] + row["retrying"], row["more"]) for row in rows] == [(308, True)]
 
 
 async def test_a_queue_shows_how_many_wait_and_since_when(verbs: Store, look: Any, task: int) -> None:
@@ -207,3 +207,35 @@ async def test_a_task_shows_its_last_run_and_its_ledger_expects_none(verbs: Stor
     assert job.last_run_at is not None and job.last_status == "succeeded"
     rows = await look.fetch(statements.ledger.READ.text, [task], AGO - timedelta(days=1), LATER)
     assert rows == []
+
+
+# --- explain ---
+
+
+async def test_an_on_demand_run_is_explained_wherever_it_is(verbs: Store, look: Any, task: int) -> None:
+    await look.execute("UPDATE cursors SET key_limit = 1 WHERE job = $1", task)
+    explainer = JobOperations(verbs).explainer
+
+    async def last_sentence(key: RunKey) -> str:
+        run = await verbs.runs.get(key)
+        assert run is not None
+        return (await explainer.run(run, key))[-1]
+
+    assert await last_sentence(RunKey(task, AGO, ON_DEMAND)) == "It waits for a worker that serves the queue 'default'."
+    assert "It may start at" in await last_sentence(RunKey(task, LATER, ON_DEMAND + 4))
+    holder = RunKey(task, AGO, ON_DEMAND + 50)
+    await factories.add_live_run(look, task, AGO, lane=holder.serial, serial=holder.serial, owner=NODE, key="c")
+    await look.execute(
+        "INSERT INTO key_places (scope, key, place, job, lane, scheduled_at) VALUES ($1, 'c', 0, $1, $2, $3)",
+        task, holder.serial, AGO,
+    )  # fmt: skip
+    assert str(run_id(holder)) in await last_sentence(RunKey(task, AGO, ON_DEMAND + 6))
+    assert await last_sentence(holder) == "A worker has claimed it and has not started it yet."
+    await look.execute("UPDATE jobs SET status = 'paused' WHERE job = $1", task)
+    assert "the task is paused" in await last_sentence(RunKey(task, AGO, ON_DEMAND))
+    await look.execute("DELETE FROM backlog WHERE serial = $1", ON_DEMAND)
+    await look.execute(
+        "INSERT INTO run_history (job, scheduled_at, token, finished_at, serial, revision, attempt, status, reason)"
+        " VALUES ($1, $2, 1, $2, $3, 1, 1, 3, 'cancelled')", task, AGO, ON_DEMAND,
+    )  # fmt: skip
+    assert "was cancelled at" in await last_sentence(RunKey(task, AGO, ON_DEMAND))

@@ -90,7 +90,7 @@ def newest_first(keys: Any) -> list[Any]:
 async def test_every_run_is_listed_once_in_the_order_of_its_time_wherever_it_is(
     verbs: Store, look: Any, monkeypatch: pytest.MonkeyPatch, limit: int, read: int, few: int
 ) -> None:
-    monkeypatch.setattr(history, "MAX_WAITING_READ", read)
+    monkeypatch.setattr(history, "WAITING_READ", (read,))
     monkeypatch.setattr(history, "FEW_JOBS", few)
     jobs = [await factories.add_task(look, name=f"task-{n}") for n in range(3)]
     expected = await filled(look, jobs)
@@ -114,7 +114,7 @@ async def rival(verbs: Store) -> int:
 async def test_runs_of_a_job_are_listed_by_status_and_time(
     verbs: Store, look: Any, monkeypatch: pytest.MonkeyPatch, read: int
 ) -> None:
-    monkeypatch.setattr(history, "MAX_WAITING_READ", read)
+    monkeypatch.setattr(history, "WAITING_READ", (read,))
     jobs = [await factories.add_task(look, name=f"task-{n}") for n in range(3)]
     expected = await filled(look, jobs)
     job_id = await look.fetchval("SELECT id FROM jobs WHERE job = $1", jobs[1])

@@ -30,8 +30,8 @@ MANY = 50_000
 MAX_EXAMINED = 500_000
 FEW_JOBS = 100
 # Waiting runs of one queue and priority that a page reads. More than a page, because some of them may be retries, whose
-# place in the list is another one.
-MAX_WAITING_READ = 2_000
+# place in the list is another one. If a page is not full because of these, it reads more.
+WAITING_READ = (2_000, 20_000, 200_000)
 MICROSECOND = timedelta(microseconds=1)
 
 
@@ -121,12 +121,18 @@ async def _waiting(connection: Connection, query: HistoryQuery) -> tuple[list[Ro
     job, at, serial = query.before
     words = None if query.statuses is None else [status.value for status in query.statuses & OPEN]
     limit = query.limit + 1
-    bound, *found = await connection.fetch(
-        sql.task.LIST_WAITING.text, query.jobs, at, job, serial, words, limit, query.tenant, job_limits(),
-        query.floor, max(limit, MAX_WAITING_READ),
-    )  # fmt: skip
-    complete_from = bound["complete_from"]
-    return found, query.floor if complete_from is None else max(complete_from - MICROSECOND, query.floor)
+    found: list[Row] = []
+    floor = query.floor
+    for read in WAITING_READ:
+        bound, *found = await connection.fetch(
+            sql.task.LIST_WAITING.text, query.jobs, at, job, serial, words, limit, query.tenant, job_limits(),
+            query.floor, max(limit, read),
+        )  # fmt: skip
+        complete_from = bound["complete_from"]
+        floor = query.floor if complete_from is None else max(complete_from - MICROSECOND, query.floor)
+        if floor == query.floor or sum(row["scheduled_at"] > floor for row in found) >= limit:
+            break
+    return found, floor
 
 
 async def _finished(connection: Connection, query: HistoryQuery, lower: datetime, upper: datetime) -> list[Row]:

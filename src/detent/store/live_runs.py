@@ -191,6 +191,20 @@ class LiveRunStore:
                 jobs = [row["job"] for row in await self._database.fetch(pool, sql.run.LIST_WAITING_JOBS)]
         return any(await halve_until_alone(jobs, send, _not_promoted, (Rejected,)))
 
+    async def admit(
+        self, jobs: Sequence[int], keys: Sequence[str] | None = None, *, pool: PoolName = PoolName.WORK
+    ) -> bool:
+        """Give runs in lanes that wait for their concurrency keys free places: of these keys, which runs of the jobs
+        have freed, or of those that runs of the jobs wait for. Returns whether any got one."""
+        return bool(await self._database.fetch(pool, sql.run.ADMIT, jobs, keys))
+
+    async def unadmitted_keys(
+        self, after: tuple[str, int], limit: int, *, pool: PoolName = PoolName.WORK
+    ) -> list[tuple[str, int]]:
+        """Concurrency keys that runs in lanes wait for, with their jobs, after this one."""
+        rows = await self._database.fetch(pool, sql.run.LIST_UNADMITTED_KEYS, *after, limit)
+        return [(row["key"], row["job"]) for row in rows]
+
     async def own_payload(self, key: RunKey, *, pool: PoolName = PoolName.WORK) -> str | None:
         """The payload that a run was given when it was enqueued, as JSON; None: it uses the payload of its job."""
         rows = await self._database.fetch(pool, sql.run.READ_PAYLOAD, *key)
@@ -222,6 +236,9 @@ async def _promote(fetch: Fetch, jobs: Sequence[int] | None) -> bool:
     happened = {row["what"] for row in rows}
     if "asked" in happened:
         await fetch(sql.feed.NOTIFY, RUNS_CHANNEL, "cancel")
+    keyed = sorted({row["job"] for row in rows if row["what"] == "keyed"})
+    if keyed and await fetch(sql.run.ADMIT, keyed, None):
+        happened.add("promoted")
     if "replaced" in happened:  # the statement that freed the lane could not see that it is free
         await _promote(fetch, sorted({row["job"] for row in rows if row["what"] == "replaced"}))
     return not happened.isdisjoint({"promoted", "replaced"})
@@ -281,6 +298,12 @@ async def cancel_backlog(connection: Connection, jobs: Sequence[int]) -> tuple[l
         if len(rows) < CANCEL_BATCH:
             return ended, False
     return ended, True
+
+
+async def admit_on(connection: Connection, jobs: Sequence[int]) -> None:
+    """As `LiveRunStore.admit`, on a given connection, for runs that have just got a lane."""
+    if jobs:
+        await connection.fetch(sql.run.ADMIT.text, sorted(set(jobs)), None)
 
 
 async def wake_queue(connection: Connection, queue: int) -> None:

@@ -18,7 +18,7 @@ from detent.store import sql
 from detent.store.connection import Connection
 from detent.store.db import Database, PoolName, Row
 from detent.store.job_limits import job_limits
-from detent.store.live_runs import claims_of, make_way
+from detent.store.live_runs import LiveRunStore, admit_on, claims_of, make_way
 from detent.store.run_rows import key_of
 from detent.store.statement import Statement
 from detent.store.upkeep import RUNS_CHANNEL
@@ -81,8 +81,9 @@ class Freed(NamedTuple):
 
 
 class TaskStore:
-    def __init__(self, database: Database) -> None:
+    def __init__(self, database: Database, live_runs: LiveRunStore) -> None:
         self._database = database
+        self._live_runs = live_runs
 
     async def heads(
         self, queues: Sequence[int] | None, jobs: Sequence[int] | None = None, *, pool: PoolName = PoolName.WORK
@@ -141,8 +142,12 @@ class TaskStore:
 
     async def reuse(self, freed: Freed, *, pool: PoolName = PoolName.WORK) -> set[int]:
         """Give runs what others have freed: a place of their concurrency key, or a lane. Returns the jobs of those that
-        are ready now."""
-        jobs = await self.unpark(sorted(freed.keys), pool=pool) if freed.keys else set()
+        are ready now, and jobs whose keys they share."""
+        jobs: set[int] = set()
+        if freed.keys:
+            holders, names = zip(*sorted(freed.keys), strict=True)
+            jobs |= set(holders) if await self._live_runs.admit(holders, names, pool=pool) else set()
+            jobs |= await self.unpark(sorted(freed.keys), pool=pool)
         if freed.jobs:
             heads = await self.heads(None, sorted(freed.jobs), pool=pool)
             laned = [head for head in heads if head.laned and head.wait <= 0]
@@ -225,6 +230,7 @@ async def release_laned_on(connection: Connection, heads: Sequence[TaskHead]) ->
     placed = await connection.fetch(sql.task.RELEASE_LANED.text, *zip(*columns, strict=True))
     for row in placed:
         await make_way(connection, row)
+    await admit_on(connection, [row["job"] for row in placed if row["key"] is not None])
     return bool(placed)
 
 

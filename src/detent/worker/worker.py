@@ -247,9 +247,10 @@ class Worker:
         self.slots.share_among(self._claiming.tenants)
         if await self._promoter.promote():
             self._wakeups.runs_given_back()
+        ready = await self._task_backlog.admit()
         await self._claim_freed()
-        await self._task_backlog.refresh(list(self._claiming.serving))
-        if await self._task_backlog.release_laned():
+        ready = await self._task_backlog.refresh(list(self._claiming.serving)) or ready
+        if await self._task_backlog.release_laned() or ready:
             self._wakeups.runs_given_back()
         limit = self._claimable()
         shares = self.slots.shares
@@ -338,7 +339,11 @@ class Worker:
                 self.loop.wake()
             if claim.queue in limited:
                 self.loop.wake()
-            if claim.serial >= ON_DEMAND or claim.job in self._task_backlog.laned_jobs:
+            if (
+                claim.serial >= ON_DEMAND
+                or claim.concurrency_key is not None
+                or claim.job in self._task_backlog.laned_jobs
+            ):
                 self._freed(claim)
             if retry_seconds and claim.lane >= FIRST_TASK_LANE:
                 self._task_backlog.returned(claim.job)

@@ -2,7 +2,8 @@
 -- and age, as many as lanes are free. Heads of these jobs from task/list_heads: $1 job, $2 queue, $3 keyed, $4
 -- priority. Fires take the lowest free lane, these take the highest, so that they compete only for the last. QUEUE and
 -- REPLACE: lane 0 if the job has no other run, else the negative lane in which runs wait. A run whose lane is taken
--- meanwhile stays in the backlog, and the next pass tries again. Returns the jobs, lanes and queues.
+-- meanwhile stays in the backlog, and the next pass tries again. A run with a concurrency key then waits for run/admit.
+-- Returns the jobs, lanes and queues.
 WITH lanes AS MATERIALIZED (
     SELECT c.job, g.lane, row_number() OVER (PARTITION BY c.job ORDER BY g.lane DESC) AS nth, c.capacity
       FROM (SELECT DISTINCT j FROM unnest($1::bigint[]) AS wanted (j)) wanted
@@ -34,11 +35,11 @@ placed AS MATERIALIZED (SELECT next.*, lanes.lane FROM next JOIN lanes USING (jo
 taken AS (
     INSERT INTO live_runs (job, scheduled_at, token, not_before, serial, queue, revision, lane, attempt, crashes,
                            lost_alone, priority, once, key, payload)
-    SELECT job, scheduled_at, token, not_before, serial, queue, revision, lane, attempt, crashes, lost_alone, priority,
-           once, key, payload
+    SELECT job, scheduled_at, token, CASE WHEN key IS NULL THEN not_before ELSE 'infinity' END, serial, queue, revision,
+           lane, attempt, crashes, lost_alone, priority, once, key, payload
       FROM placed ORDER BY job, lane
-    ON CONFLICT (job, lane) DO NOTHING RETURNING job, lane, scheduled_at, serial, queue),
+    ON CONFLICT (job, lane) DO NOTHING RETURNING job, lane, scheduled_at, serial, queue, key),
 gone AS (
     DELETE FROM backlog b WHERE b.serial = ANY (ARRAY(SELECT serial FROM taken))
        AND ((b.serial, b.scheduled_at, b.job) IN (SELECT serial, scheduled_at, job FROM taken)) IS TRUE)
-SELECT job, lane, queue FROM taken
+SELECT job, lane, queue, key FROM taken
