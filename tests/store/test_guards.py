@@ -111,6 +111,7 @@ FENCES: dict[str, tuple[str, ...]] = {
         "generation = c.generation + 1",
     ),
     "tenant/delete_jobs": ("status = 'deleted'", "NOT EXISTS (SELECT FROM live_runs r WHERE r.job = j.job)"),
+    "tenant/delete_waiting": ("IN (SELECT serial, scheduled_at, job FROM waiting)) IS TRUE",),
     "job/complete": ("ended AND NOT EXISTS (SELECT FROM live_runs r WHERE r.job = c.job)", "SKIP LOCKED"),
     # workers
     "run/claim": (NODE, "FROM fence, ", "owner IS NULL AND lane >= 0", "FOR UPDATE SKIP LOCKED", "greatest(r.token,"),
@@ -216,7 +217,8 @@ FENCES: dict[str, tuple[str, ...]] = {
     "run/rerun": (LANE,),
     "run/redrive": (LANE, "greatest(token, (SELECT incarnation FROM cluster) << 22) + 1"),
     "run/cancel": (
-        "FOR UPDATE) r",
+        "FOR UPDATE) ticks",
+        "FOR UPDATE) tasks",
         "FROM locked WHERE owner IS NULL)) IS TRUE",
         "FROM locked WHERE owner IS NOT NULL)) IS TRUE",
     ),
