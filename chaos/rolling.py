@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from chaos.harness import Scene, milliseconds, percentile, perform
-from chaos.upgrade_load import Callers, none_waiting, not_ended_once, prepare, refusal, wrong_calls
+from chaos.upgrade_load import Callers, is_on_demand, none_waiting, not_ended_once, prepare, refusal, wrong_calls
 from chaos.versions import CannotUpgrade, Version, present, previous
 from detent.domain.identity import ON_DEMAND
 from detent.store.db import connect
@@ -86,8 +86,9 @@ async def roll(upgrade: Upgrade) -> None:
         callers.begin(callers.trigger)
         await asyncio.sleep(CALM_SECONDS)
         migrated = await migrate_under_load(upgrade, callers, target)
-        await change_nodes(upgrade, present, target)
+        joined = await change_nodes(upgrade, present, target)
         scene.limit("longest start lateness, with kills", latest(scene, migrated), LATEST_AFTER_A_KILL)
+        scene.limit("... of on-demand runs", latest(scene, joined, on_demand=True), LATEST_AFTER_A_KILL)
         handed_over = datetime.now(UTC)
         for number in range(2):
             present[number] = await replace(upgrade, present[number], upgrade.new, kill=False)
@@ -118,15 +119,19 @@ async def migrate_under_load(upgrade: Upgrade, callers: Callers, target: dict[st
     return migrated
 
 
-async def change_nodes(upgrade: Upgrade, present: list[Node], target: dict[str, Any]) -> None:
-    """Two new nodes join the two old ones; then one of each is killed, and another of its version takes its place."""
-    present += [await upgrade.start(upgrade.new) for _ in range(2)]
+async def change_nodes(upgrade: Upgrade, present: list[Node], target: dict[str, Any]) -> datetime:
+    """Two new nodes join the two old ones; then one of each is killed, and another of its version takes its place.
+    Returns when the first had joined: from then on there is a node for what is enqueued."""
+    present.append(await upgrade.start(upgrade.new))
+    joined = datetime.now(UTC)
+    present.append(await upgrade.start(upgrade.new))
     await until(lambda: leaders(upgrade.look, 4), 30, "all four nodes to lead something")
     why = refusal(present[2].client, "early", target)
     upgrade.scene.expect("a task is refused because of an old node", "upgrade all nodes" in why, True)
     await asyncio.sleep(CALM_SECONDS)
     for number, version in ((1, upgrade.old), (3, upgrade.new)):
         present[number] = await replace(upgrade, present[number], version, kill=True)
+    return joined
 
 
 async def judge_callers(upgrade: Upgrade, callers: Callers) -> None:
@@ -168,8 +173,13 @@ async def replace(upgrade: Upgrade, node: Node, version: Version, *, kill: bool)
     return successor
 
 
-def latest(scene: Scene, since: datetime) -> float:
-    return max(call.lateness for call in scene.sink.calls if call.scheduled_at >= since)
+def latest(scene: Scene, since: datetime, *, on_demand: bool = False) -> float:
+    """Of ticks and triggers at old nodes, or of on-demand runs."""
+    return max(
+        call.lateness
+        for call in scene.sink.calls
+        if call.scheduled_at >= since and is_on_demand(call.run_id) is on_demand
+    )
 
 
 async def verdict(upgrade: Upgrade, node: Node, jobs: list[Watched], migrated: datetime) -> None:

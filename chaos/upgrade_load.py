@@ -77,13 +77,12 @@ class Callers:
             number = next(self._numbers)
             with suppress(DetentError):  # of a node that was just killed or stopped
                 run = await asyncio.to_thread(node.client.trigger_job, random.choice(self._jobs), {"trigger": number})
-                key = decode_run_id(UUID(run["id"]))
-                assert key is not None
+                by_new = is_on_demand(run["id"])
                 # The version before on-demand runs records a trigger that finds no free lane as skipped, and says so.
-                if not key.on_demand and run["status"] == "skipped":
+                if not by_new and run["status"] == "skipped":
                     self.skipped += 1
                 else:
-                    self.triggered.append(Triggered(run["id"], number, key.on_demand))
+                    self.triggered.append(Triggered(run["id"], number, by_new))
 
     async def enqueue(self) -> None:
         connection = await asyncpg.connect(self._url)
@@ -135,6 +134,11 @@ def refusal(client: JsonClient, name: str, target: dict[str, Any]) -> str:
     except DetentError as error:
         return str(error)
     return ""
+
+
+def is_on_demand(run: str) -> bool:
+    key = decode_run_id(UUID(run))
+    return key is not None and key.on_demand
 
 
 # --- what must hold ---

@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 
 from detent.domain.identity import ON_DEMAND
 from tests.support.fleet.failover import STREAMING
-from tests.support.fleet.members import Fleet, Member
+from tests.support.fleet.members import UNREACHABLE, Fleet, Member
 from tests.support.fleet.network import Links
 from tests.support.fleet.recorder import ROOT, Recorder
 from tests.support.fleet.records import Attempt, Audit
@@ -109,7 +109,7 @@ class Trade:
             await node.kill()
         elif step and node.process.returncode == -signal.SIGKILL:
             self.kills.append(Kill(member.name, time.time(), step))
-        else:
+        elif not (self.scale.promotes and node.process.returncode == UNREACHABLE):
             self.gone.append(f"{node.name} (with code {node.process.returncode})")
 
     # --- enqueuers ---

@@ -334,11 +334,12 @@ BEGIN
     IF jsonb_typeof(runs) IS DISTINCT FROM 'array' OR jsonb_array_length(runs) NOT BETWEEN 1 AND 10000 THEN
         RAISE EXCEPTION 'runs must be an array of 1 to 10,000 documents' USING ERRCODE = 'invalid_parameter_value';
     END IF;
-    SELECT j.job, j.name, j.tenant, c.queue, CASE WHEN c.task THEN c.queue ELSE on_demand_queue(j.tenant, c.queue, NULL) END AS own_queue, c.revision, c.priority, c.once,
-           c.key_text, CASE WHEN c.key_text IS NOT NULL THEN j.definition -> 'payload' END AS own_payload,
+    SELECT j.job, j.name, j.tenant, c.queue, c.revision, c.priority, c.once, c.key_text,
+           CASE WHEN c.task THEN c.queue ELSE on_demand_queue(j.tenant, c.queue, NULL) END AS own_queue,
            c.key_limit IS NOT NULL OR c.key_rate IS NOT NULL AS limited,
            CASE WHEN c.key_text IS NOT NULL THEN j.definition -> 'payload' END AS payload,
-           (SELECT incarnation FROM cluster) << 22 | 1 AS token, coalesce(max_payload, t.max_payload_bytes, 1048576) AS max_payload
+           (SELECT incarnation FROM cluster) << 22 | 1 AS token,
+           coalesce(max_payload, t.max_payload_bytes, 1048576) AS max_payload
       INTO known
       FROM jobs j JOIN cursors c ON c.job = j.job JOIN tenants t ON t.tenant = j.tenant
      WHERE j.job = of_job AND j.status <> 'deleted';
@@ -566,8 +567,8 @@ BEGIN
     FOREACH signature IN ARRAY ARRAY[
         'enqueue(text, jsonb, timestamptz, interval, integer, text, text, interval, text, text)',
         'enqueue_many(text, jsonb, text)'] LOOP
-        EXECUTE format('ALTER FUNCTION %s SECURITY DEFINER SET search_path = %I, pg_temp SET plan_cache_mode = force_generic_plan',
-                       signature, current_schema());
+        EXECUTE format('ALTER FUNCTION %s SECURITY DEFINER SET search_path = %I, pg_temp '
+                       'SET plan_cache_mode = force_generic_plan', signature, current_schema());
         EXECUTE format('REVOKE ALL ON FUNCTION %s FROM PUBLIC', signature);
     END LOOP;
 END $$;
