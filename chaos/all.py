@@ -16,11 +16,23 @@ from chaos.scenarios import SCENARIOS
 from tests.support.fleet.mutants import MUTANTS, Mutant
 
 ROOT = Path(__file__).parents[1]
-SCRIPTS = ("every_second", "kill_restart", "takeover", "rolling", "on_demand", "fairness", "floods", "secret_leaks")
+SCRIPTS = (
+    "every_second",
+    "kill_restart",
+    "takeover",
+    "rolling",
+    "on_demand",
+    "on_demand --promote --runs 20000",
+    "fairness",
+    "floods",
+    "secret_leaks",
+)
 
 
 def script(name: str) -> Row:
-    done = subprocess.run([sys.executable, "-m", f"chaos.{name}"], check=False, cwd=ROOT)  # noqa: S603 - one of ours
+    module, *arguments = name.split()
+    command = [sys.executable, "-m", f"chaos.{module}", *arguments]
+    done = subprocess.run(command, check=False, cwd=ROOT)  # noqa: S603 - one of ours
     return Row.without_figures(name, "violated" if done.returncode else "ok")
 
 

@@ -21,6 +21,8 @@ from tests.support import guardian
 from tests.support.processes import Nodes
 from tests.support.sink import Sink
 
+SHOWN_TRACEBACKS = 3
+
 
 class Figure(NamedTuple):
     """One line of the table: what was measured, and (where something was promised) whether it was kept."""
@@ -83,8 +85,15 @@ async def sleep_until(moment: datetime) -> None:
     await asyncio.sleep(max(0.0, moment.timestamp() - datetime.now(moment.tzinfo).timestamp()))
 
 
-def perform(title: str, script: Callable[[Scene], Coroutine[Any, Any, None]], *, tracebacks: bool = False) -> int:
-    """Run a script on a fresh scene and print its table; the exit code. `tracebacks`: its handlers log some."""
+def perform(
+    title: str,
+    script: Callable[[Scene], Coroutine[Any, Any, None]],
+    *,
+    tracebacks: bool = False,
+    excused: str | None = None,
+) -> int:
+    """Run a script on a fresh scene and print its table; the exit code. `tracebacks`: its handlers log some.
+    `excused`: an error that is expected, and the traceback of which is too."""
     guardian.protect()
     figures: list[Figure] = []
     with tempfile.TemporaryDirectory(prefix="detent-chaos-", ignore_cleanup_errors=True) as name:
@@ -98,12 +107,17 @@ def perform(title: str, script: Callable[[Scene], Coroutine[Any, Any, None]], *,
                 print(f"\n{error}")
                 figures.append(Figure("the script", "did not end", "", kept=False))
     if not tracebacks:
-        clean = not any("Traceback" in text for _, text in nodes.logs)
+        clean = not any(_tracebacks(text, excused) for _, text in nodes.logs)
         figures.append(Figure("logs without a traceback", "yes" if clean else "NO", "= yes", clean))
-    return report(title, figures, nodes)
+    return report(title, figures, nodes, excused)
 
 
-def report(title: str, figures: Sequence[Figure], nodes: Nodes) -> int:
+def _tracebacks(text: str, excused: str | None) -> list[str]:
+    lines = [line for line in text.splitlines() if "Traceback" in line]
+    return [line for line in lines if excused is None or excused not in line]
+
+
+def report(title: str, figures: Sequence[Figure], nodes: Nodes, excused: str | None = None) -> int:
     print(f"\n{title}")
     widths = [max(len(text) for text in column) for column in zip(*(figure[:3] for figure in figures), strict=True)]
     for name, value, bound, kept in figures:
@@ -113,4 +127,7 @@ def report(title: str, figures: Sequence[Figure], nodes: Nodes) -> int:
         return 0
     for name, text in nodes.logs:
         print(f"\n--- the end of the log of {name} ---\n{text[-4000:]}")
+    for name, text in nodes.logs:
+        for line in _tracebacks(text, excused)[:SHOWN_TRACEBACKS]:
+            print(f"\n--- a traceback of {name} ---\n{line}")
     return 1

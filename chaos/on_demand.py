@@ -1,5 +1,5 @@
 # ruff: noqa: T201 - printing is the purpose of a script
-"""On-demand runs while everything is killed: `python -m chaos.on_demand [--runs N] [--seed N] [--judge FILE]`.
+"""On-demand runs while everything is killed: `python -m chaos.on_demand [--runs N] [--seed N] [--promote]`.
 
 Enqueuers place orders in their own transactions, at every isolation level, with unique keys and concurrency keys, some
 delayed, some rolled back. Nodes call the target. Both are killed at random all the time. What was committed must end,
@@ -27,16 +27,16 @@ SHOWN = 20
 RUNS = 100_000
 
 
-def play(runs: int, seed: int) -> OrderBook:
+def play(scale: Scale, seed: int) -> OrderBook:
     guardian.protect()
-    kept = BUILD_DIR / f"on-demand-{seed}"
+    kept = BUILD_DIR / f"on-demand-{seed}{'-promote' if scale.promotes else ''}"
     shutil.rmtree(kept, ignore_errors=True)
     kept.mkdir(parents=True)
-    print(f"on demand: {runs:,} runs, seed {seed}, record in {kept}", flush=True)
+    print(f"on demand: {scale.runs:,} runs, seed {seed}, record in {kept}", flush=True)
     with tempfile.TemporaryDirectory(prefix="detent-chaos-", ignore_cleanup_errors=True) as name:
         folder = Path(name)
         folder.chmod(0o711)  # the server's user has to get through when root runs this
-        book = asyncio.run(perform(folder, Scale(runs), seed))
+        book = asyncio.run(perform(folder, scale, seed))
     book.write(kept / "record.json.gz")
     for log, text in book.logs.items():
         (kept / f"{log}.log").write_text(text)
@@ -63,12 +63,14 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0] if __doc__ else None)
     parser.add_argument("--runs", type=int, default=RUNS, help="so many runs are enqueued (default: %(default)s)")
     parser.add_argument("--seed", type=int, help="seed of the dice (default: a random one, which is printed)")
+    parser.add_argument("--promote", action="store_true", help="the database fails over to its standby on the way")
     parser.add_argument("--judge", type=Path, help="judge this record again")
     given = parser.parse_args()
     if given.judge:
         book = OrderBook.read(given.judge)
     else:
-        book = play(given.runs, given.seed if given.seed is not None else secrets.randbelow(10**6))
+        seed = given.seed if given.seed is not None else secrets.randbelow(10**6)
+        book = play(Scale(given.runs, promotes=given.promote), seed)
     return report(book, check(book))
 
 

@@ -23,6 +23,7 @@ from tests.api.test_api_catchups import stretch
 from tests.api.test_api_pull import claimed, say
 from tests.api.test_api_reruns import dead_run
 from tests.support.factories import add_node
+from tests.support.postgres import RUNTIME_ROLE
 
 API = "/api/v1"
 TRACE = "4bf92f3577b34da6a3ce929d0e0e4736"
@@ -36,6 +37,8 @@ EXECUTION = {
     ("POST", f"{API}/queues/{{queue}}/claim"),
     *(("POST", f"{API}/runs/{{id}}/{verb}") for verb in ("heartbeat", "complete", "fail")),
 }
+# Traffic, as the execution of runs is: each enqueued run is recorded by history.
+ENQUEUE = {("POST", f"{API}/tasks/{{name}}/runs")}
 # Counters and hints beside the change, in statements of their own.
 BESIDE = {"request_budgets", "job_reservations", "tenant_jobs", "changes"}
 # Jobs are changed one by one, each in its own transaction, after the event was written.
@@ -117,6 +120,20 @@ async def resume_tenant(world: World) -> Request:
 async def delete_tenant(world: World) -> Request:
     await suspended(world)
     return Request(f"{API}/tenants/beta/delete", "tenant.delete", name="beta")
+
+
+@for_route("PUT", "/tenants/{name}/enqueue-grants/{role}")
+async def grant_enqueue(world: World) -> Request:
+    await world.post("/tenants", 201, {"name": "beta"})
+    return Request(f"{API}/tenants/beta/enqueue-grants/{RUNTIME_ROLE}", "tenant.grant-enqueue", name="beta")
+
+
+@for_route("DELETE", "/tenants/{name}/enqueue-grants/{role}")
+async def revoke_enqueue(world: World) -> Request:
+    await world.post("/tenants", 201, {"name": "beta"})
+    path = f"{API}/tenants/beta/enqueue-grants/{RUNTIME_ROLE}"
+    await world.api.good("PUT", path)
+    return Request(path, "tenant.revoke-enqueue", name="beta")
 
 
 async def suspended(world: World) -> None:
@@ -327,7 +344,7 @@ def changing_routes() -> list[tuple[str, str]]:
 
 
 def test_no_changing_route_is_left_out_of_the_walk() -> None:
-    assert set(changing_routes()) == set(PREPARED) | NO_CHANGE | EXECUTION
+    assert set(changing_routes()) == set(PREPARED) | NO_CHANGE | EXECUTION | ENQUEUE
 
 
 REFUSE = """

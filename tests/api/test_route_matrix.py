@@ -22,6 +22,7 @@ from detent.store.db import PoolName
 from tests.api.api_client import Answer, ApiClient
 from tests.api.api_server import Readiness, serving
 from tests.api.two_tenants import JOB, MARKED_JOB, MARKER, SCOPES, SECRET_KEY, World, made_world, nobodys, rows_of_rival
+from tests.support.postgres import RUNTIME_ROLE
 
 TRACE = {"traceparent": "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01"}
 PUBLIC = {"/livez", "/readyz", "/version"}
@@ -29,6 +30,7 @@ PUBLIC = {"/livez", "/readyz", "/version"}
 OF_ALL_TENANTS = {
     *("/api/v1/tenants", "/api/v1/tenants/{name}", "/api/v1/cluster/pause", "/api/v1/cluster/resume"),
     *(f"/api/v1/tenants/{{name}}/{verb}" for verb in ("suspend", "resume", "delete", "contents", "export")),
+    *("/api/v1/tenants/{name}/enqueue-grants", "/api/v1/tenants/{name}/enqueue-grants/{role}"),
     "/api/v1/secret-keys/rotate",
     *(f"/api/v1/cluster/nodes/{{id}}/{verb}" for verb in ("drain", "resume", "dismiss")),
     *("/api/v1/audit-events/chain", "/api/v1/audit-events/chain/ends"),
@@ -42,6 +44,7 @@ def bodies(world: World) -> dict[str, list[Any]]:
     """Bodies that are good, where the schema alone does not tell them, with the rival's ids where one has a place."""
     return {
         "JobSpec": [JOB],
+        "NewRun": [{"payload": 1, "unique_key": "a"}],
         "JobPatch": [{"priority": 1}],
         "TenantSpec": [{"name": "beta"}],
         "NewRoleBinding": [{"subject_kind": "user", "subject": "someone", "role": "viewer"}],
@@ -113,6 +116,7 @@ def _paths(template: str, world: World) -> list[str]:
         return [template]
     names: dict[str, list[Any]] = {
         "/jobs/": [world.job, world.job_name],
+        "/tasks/": [world.job, world.job_name, world.task_name],
         "/runs/": [world.run, world.dead_run],
         "/keys/": [world.key],
         "/queues/": [MARKED_JOB["queue"], "default"],
@@ -121,7 +125,10 @@ def _paths(template: str, world: World) -> list[str]:
         "/role-bindings/": [world.binding],
     }
     known = next((values for part, values in names.items() if part in template), [world.job_name])
-    start, rest = template.partition("{")[0], template.partition("}")[2].replace("{revision}", "1")
+    start, rest = (
+        template.partition("{")[0],
+        template.partition("}")[2].replace("{revision}", "1").replace("{role}", RUNTIME_ROLE),
+    )
     assert "{" not in rest, f"{template}: say in this test what its second part is"
     return [f"{start}{value}{rest}" for value in known]
 

@@ -14,6 +14,7 @@ from detent.contract.key import KeyScope
 from detent.contract.role_binding import RoleBindingSpec
 from detent.domain.identity import decode_run_id, run_id
 from detent.domain.job import JobSpec
+from detent.domain.on_demand import NewRun
 from detent.domain.secret_keys import read_master_keys
 from detent.jobs import JobOperations
 from detent.jobs.secrets import SecretCommands
@@ -40,6 +41,8 @@ MARKED_JOB = {
     "idempotency_key_template": f"{MARKER}-{{{{job_id}}}}-{{{{scheduled_at_unix}}}}",
 }
 
+MARKED_TASK = {field: MARKED_JOB[field] for field in ("target", "payload", "queue", "tags")}
+
 
 @dataclass
 class World:
@@ -49,6 +52,7 @@ class World:
     bad_keys: dict[str, str] = field(default_factory=dict)
     job: str = ""
     job_name: str = f"{MARKER}-name"
+    task_name: str = f"{MARKER}-task"
     run: str = ""
     dead_run: str = ""
     key: str = ""
@@ -100,6 +104,10 @@ async def _add_rows(store: Store, sql: Any, world: World, tenant: int) -> None:
     )
     world.dead_run = str(run_id(dead))
     await JobOperations(store).lifecycle.trigger(plain.id, tenant=tenant)
+    task = msgspec.convert({**MARKED_TASK, "name": world.task_name}, JobSpec)
+    await JobOperations(store).registration.add([task], tenant=tenant)
+    waiting = NewRun(payload=f"{MARKER}-payload", unique_key=f"{MARKER}-key", concurrency_key=f"{MARKER}-place")
+    await JobOperations(store).enqueuing.enqueue_one(waiting, name=world.task_name, tenant=tenant)
     world.run = str(run_id(await JobOperations(store).lifecycle.trigger(job.id, tenant=tenant)))
 
 
@@ -128,7 +136,7 @@ async def rows_of_rival(sql: asyncpg.Connection) -> list[Any]:
     """All rows of the rival, which no other tenant may change."""
     owned = "SELECT job FROM jobs JOIN tenants t USING (tenant) WHERE t.name LIKE $1"
     rows: list[Any] = []
-    for table in ("jobs", "cursors", "live_runs", "run_history", "attempts", "job_revisions"):
+    for table in ("jobs", "cursors", "live_runs", "backlog", "unique_keys", "run_history", "attempts", "job_revisions"):
         rows += await sql.fetch(f"SELECT * FROM {table} WHERE job IN ({owned}) ORDER BY {table}.*::text", f"{MARKER}%")
     secrets = "SELECT s.* FROM {} s JOIN tenants t USING (tenant) WHERE t.name LIKE $1 ORDER BY s.*::text"
     for table in ("secrets", "secret_versions", "role_bindings"):

@@ -201,17 +201,20 @@ def test_a_pause_ends_by_itself(detent: CommandLine) -> None:
     assert detent("job", "pause", "resting", "--until", "soon").code == 2
 
 
-def test_a_trigger_has_its_own_payload_and_one_that_cannot_run_says_so(detent: CommandLine, database: str) -> None:
+def test_a_trigger_has_its_own_payload_and_one_of_a_busy_job_waits_or_is_refused(
+    detent: CommandLine, database: str
+) -> None:
     make(detent, "busy", "--cron", "0 0 1 1 *")
     good(detent("job", "edit", "busy", "--set", "queue=nobody"))
     good(detent("job", "trigger", "busy", "--payload", '{"n": 2}'))
-    skipped = detent("job", "trigger", "busy")
-    assert skipped.code == 6
-    assert "Not started: busy already has its maximum of 1 unfinished run" in skipped.err
-    assert "Triggered" not in skipped.err
-    assert detent("job", "trigger", "busy", "--wait").code == 6
+    refused = detent("job", "trigger", "busy", "--if-busy", "refuse")
+    assert refused.code == 6
+    assert "Not started: the job 'busy' already has its maximum of unfinished runs" in refused.err
+    assert "Triggered" not in refused.err
+    waiting = good(detent("job", "trigger", "busy")).out.strip()
+    assert json.loads(good(detent("run", "get", waiting, "--json")).out)["status"] == "pending"
     cancelled = good(detent("job", "cancel", "busy", "--yes"))
-    assert cancelled.err.strip() == "Runs of busy: 1 cancelled, 0 asked to stop."
+    assert cancelled.err.strip() == "Runs of busy: 2 cancelled, 0 asked to stop."
 
 
 def test_a_task_is_created_shown_and_asked_about_its_ticks(detent: CommandLine) -> None:

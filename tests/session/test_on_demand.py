@@ -129,3 +129,13 @@ async def test_a_higher_priority_starts_first(store: Store, look: Any, start: St
     await start(target, concurrency=1)
     await ended(look, 2)
     assert [call.payload["n"] for call in target.calls] == ([1, 0] if priority > 0 else [0, 1])
+
+
+async def test_a_concurrency_key_may_come_from_the_payload_of_the_job(
+    store: Store, look: Any, start: StartSession
+) -> None:
+    definition = {"payload": {"customer": "own"}}
+    await factories.add_task(look, name="sync", definition=definition, key_text="{{payload.customer}}", key_limit=1)
+    await enqueue(look, "sync", [{}, {"payload": {"customer": "other"}}, {"payload": {}}])
+    keys = await look.fetch("SELECT key FROM backlog ORDER BY serial")
+    assert [row["key"] for row in keys] == ["own", "other", None]

@@ -163,6 +163,7 @@ async def test_a_trigger_that_meets_the_deletion_starts_nothing(look: Any, anoth
     with pytest.raises(NotFound):
         await triggering
     assert await open_runs(look) == 0
+    assert await look.fetchval("SELECT count(*) FROM backlog") == 0
 
 
 async def test_a_completed_one_off_is_not_collected_while_a_run_of_it_waits(look: Any, verbs: Store) -> None:

@@ -9,13 +9,14 @@ from uuid import UUID
 
 import pytest
 
-from detent.domain.identity import MANUAL, RunKey
+from detent.domain.identity import RunKey
 from detent.domain.job import HttpTarget, JobSpec
 from detent.errors import Conflict
 from detent.jobs import JobOperations
-from detent.store import Store, sql
+from detent.store import Store
 from detent.store.catchups import Release
 from detent.store.cursors import Advance, Exceptional
+from detent.store.tasks import trigger
 from tests.support.factories import LONG_AGO, add_live_run, add_node
 from tests.support.waiting import until
 
@@ -201,8 +202,7 @@ async def test_a_trigger_in_progress_during_the_edit_counts(scene: Scene, anothe
     """The edit waits for the trigger, whose run is not in the edit's snapshot."""
     await scene.make()
     async with another.transaction():
-        await another.fetch(sql.run.LOCK_JOB.text, scene.job)
-        await another.fetch(sql.run.TRIGGER.text, scene.job, MANUAL)
+        assert await trigger(another, scene.job, None)
         edit = asyncio.create_task(
             JobOperations(scene.verbs).registration.patch(scene.id, {"concurrent_policy": "SKIP"})
         )

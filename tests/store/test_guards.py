@@ -15,7 +15,7 @@ import detent.devtools.sql.demo  # noqa: F401 - so that their statements are kno
 from detent.store import pooler
 from detent.store.statement import STATEMENTS as EVERY_STATEMENT
 
-HOT = ("cursors", "live_runs", "partitions", "nodes")
+HOT = ("cursors", "live_runs", "backlog", "partitions", "nodes")
 # A locking clause and the second half of an upsert are not separate writes.
 WRITE = re.compile(rf"(?<!FOR )(?<!KEY )(?<!DO )\b(?:INSERT INTO|UPDATE|DELETE FROM) ({'|'.join(HOT)})\b")
 
@@ -34,6 +34,19 @@ LEASED = ("scheduled_at = batch.scheduled_at AND serial = batch.serial AND token
 OPEN = "(SELECT held_at IS NULL FROM cluster)"
 NOT_SUSPENDED = "queue <> ALL (ARRAY(SELECT queue FROM suspended_queues))"
 LANE = "ON CONFLICT (job, lane) DO NOTHING RETURNING"
+
+# A claim of runs that wait: the node lives, the job is active, the rows are locked, and they leave the backlog by key.
+BACKLOG = (
+    NODE,
+    "j.status = 'active' AND ($1::bigint IS NULL OR EXISTS (SELECT FROM fence))",
+    NOT_SUSPENDED,
+    OPEN,
+    "FOR UPDATE SKIP LOCKED) b LIMIT",
+    "greatest(token, $2::bigint << 22) + 1",
+    LANE,
+    "((b.serial, b.scheduled_at, b.job) IN (SELECT lane, scheduled_at, job FROM taken)) IS TRUE",
+)
+HELD_OF_TASKS = (*HELD[:-1], "r.lane = ANY (ARRAY(SELECT lane FROM locked)) AND ((r.job, r.lane) IN (SELECT job, lane")
 
 FENCES: dict[str, tuple[str, ...]] = {
     # leaders: the node fence, and the compare-and-set on tick and generation
@@ -97,6 +110,10 @@ FENCES: dict[str, tuple[str, ...]] = {
         "ORDER BY c.job FOR NO KEY UPDATE",
         "generation = c.generation + 1",
     ),
+    "tenant/delete_waiting": (
+        "b.serial = ANY (ARRAY(SELECT serial FROM waiting))",
+        "((b.serial, b.scheduled_at, b.job) IN (SELECT serial, scheduled_at, job FROM waiting)) IS TRUE",
+    ),
     "tenant/delete_jobs": ("status = 'deleted'", "NOT EXISTS (SELECT FROM live_runs r WHERE r.job = j.job)"),
     "job/complete": ("ended AND NOT EXISTS (SELECT FROM live_runs r WHERE r.job = c.job)", "SKIP LOCKED"),
     # workers
@@ -121,6 +138,10 @@ FENCES: dict[str, tuple[str, ...]] = {
     "run/settle": (*HELD, "owner = $1 FOR UPDATE"),
     "run/settle_succeeded": (*HELD, "owner = $1 AND attempt = 1 FOR UPDATE"),
     "run/settle_retry": (*HELD, "owner = $1 FOR UPDATE"),
+    "run/start of tasks": (*HELD_OF_TASKS, "owner = $1 FOR UPDATE"),
+    "run/settle of tasks": (*HELD_OF_TASKS, "owner = $1 FOR UPDATE"),
+    "run/settle_succeeded of tasks": (*HELD_OF_TASKS, "owner = $1 AND attempt = 1 FOR UPDATE"),
+    "task/settle_retry": (*HELD_OF_TASKS, "owner = $1 FOR UPDATE"),
     "run/give_back": (*HELD, "owner = $1 FOR UPDATE", "token = r.token + 1"),
     # workers that pull: the lease is the fence
     "pull/claim": (
@@ -176,11 +197,49 @@ FENCES: dict[str, tuple[str, ...]] = {
         "j.job = done.job AND j.collect_at <= now() AND j.status = 'completed'",
         "generation = c.generation + 1",
     ),
-    "run/trigger": (LANE, "INSERT INTO run_history"),
+    # a run that waits for a place of its concurrency key becomes ready with it
+    "run/admit": (
+        "not_before = 'infinity' AND owner IS NULL AND lane >= 0 ORDER BY priority DESC, scheduled_at, job, lane"
+        " FOR UPDATE SKIP LOCKED) r",
+        "pg_visible_in_snapshot(x.taken_by, pg_current_snapshot())",
+        "r.job = timed.job AND r.lane = timed.lane",
+    ),
+    # on-demand runs: from the backlog under its row locks into a lane of their own, or one of their job
+    "task/claim": (*BACKLOG, "least($9::bigint, $8::bigint - ("),
+    "task/claim_keyed": (*BACKLOG, "pg_visible_in_snapshot(x.taken_by, pg_current_snapshot())"),
+    "task/cancel": ("AND job = batch.job FOR UPDATE) b)", "IN (SELECT serial, scheduled_at, job FROM locked)) IS TRUE"),
+    "task/cancel_of_jobs": ("FOR UPDATE SKIP LOCKED", "IN (SELECT serial, scheduled_at, job FROM locked)) IS TRUE"),
+    "task/unpark": ("FOR UPDATE SKIP LOCKED) b)", "IN (SELECT serial, scheduled_at, job FROM next)) IS TRUE"),
+    "task/rerun": ("j.status <> 'deleted'", "nextval('on_demand_serials')"),
+    "task/redrive": (
+        "status = 2 AND reason IS DISTINCT FROM 'discarded' FOR UPDATE) h",
+        "FROM dead d JOIN gone USING (job, scheduled_at, serial)",
+        "greatest(d.token, (SELECT incarnation FROM cluster) << 22) + 1",
+    ),
+    "task/claim_parked": (
+        NODE,
+        "AND c.task AS starts",
+        "places.starts AND EXISTS (SELECT FROM fence) AND b.queue = ANY ($5::integer[])",
+        NOT_SUSPENDED,
+        OPEN,
+        "FOR UPDATE SKIP LOCKED) b)",
+        "pg_visible_in_snapshot(x.taken_by, pg_current_snapshot())",
+        *BACKLOG[-3:],
+    ),
+    "task/release_laned": (
+        "FOR UPDATE SKIP LOCKED) b)",
+        "j.status <> 'deleted'",
+        OPEN,
+        NOT_SUSPENDED,
+        LANE,
+        "((b.serial, b.scheduled_at, b.job) IN (SELECT serial, scheduled_at, job FROM taken)) IS TRUE",
+    ),
     "run/rerun": (LANE,),
     "run/redrive": (LANE, "greatest(token, (SELECT incarnation FROM cluster) << 22) + 1"),
     "run/cancel": (
-        "FOR UPDATE) r",
+        "ORDER BY job, serial) batch",
+        "AND scheduled_at = batch.scheduled_at AND serial = batch.serial FOR UPDATE) ticks",
+        "AND scheduled_at = batch.scheduled_at AND serial = batch.serial FOR UPDATE) tasks",
         "FROM locked WHERE owner IS NULL)) IS TRUE",
         "FROM locked WHERE owner IS NOT NULL)) IS TRUE",
     ),

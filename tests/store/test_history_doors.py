@@ -10,7 +10,7 @@ from uuid import UUID
 
 import pytest
 
-from detent.domain.identity import RunKey
+from detent.domain.identity import RunKey, decode_run_id
 from detent.domain.misfire import MissedRange
 from detent.domain.run import Claim
 from detent.jobs import JobOperations
@@ -24,7 +24,7 @@ from detent.store.live_runs import Retry, Settlement
 from detent.store.pull import Report, Wanted
 from detent.store.requests import StoredAnswer
 from detent.store.statement import STATEMENTS
-from tests.support.factories import LONG_AGO, add_job, add_live_run, add_node
+from tests.support.factories import LONG_AGO, add_job, add_live_run, add_node, add_task
 
 NODE, GONE = 11, 12
 HOUR = timedelta(hours=1)
@@ -42,8 +42,8 @@ async def look(shared_url: str) -> AsyncIterator[Any]:
     """A connection to a database whose history has no partition that has begun."""
     connection = await connect(shared_url, "detent", REQUEST_LIMITS)
     await connection.execute(
-        "DELETE FROM live_runs; DELETE FROM catchups; DELETE FROM cursors; DELETE FROM jobs; DELETE FROM nodes;"
-        " DELETE FROM pull_leases; DELETE FROM skips; DELETE FROM segments"
+        "DELETE FROM live_runs; DELETE FROM backlog; DELETE FROM catchups; DELETE FROM cursors; DELETE FROM jobs;"
+        " DELETE FROM nodes; DELETE FROM pull_leases; DELETE FROM skips; DELETE FROM segments"
     )
     for row in await connection.fetch("SELECT name FROM history_bounds WHERE since < now() + interval '1 day'"):
         await connection.execute(f'DROP TABLE "{row["name"]}"')
@@ -190,23 +190,54 @@ async def promote(look: Any, verbs: Store) -> None:
     assert await look.fetchval("SELECT scheduled_at FROM live_runs") == LONG_AGO + HOUR
 
 
-async def trigger_now(look: Any, verbs: Store) -> None:
-    job = await add_job(look, None)
-    await add_live_run(look, job)
-    await JobOperations(verbs).lifecycle.trigger(await id_of(look, job))
+async def enqueued(look: Any) -> RunKey:
+    """A run in the backlog."""
+    await add_task(look, name="mail")
+    key = decode_run_id(await look.fetchval("SELECT run FROM enqueue('mail')"))
+    assert key is not None
+    return key
 
 
-async def trigger_with_an_idempotency_key(look: Any, verbs: Store) -> None:
-    job = await add_job(look, None)
-    await add_live_run(look, job)
-    number = await id_of(look, job)
+async def claimed(look: Any, verbs: Store) -> Claim:
+    """A run of a task, held by the node."""
+    await enqueued(look)
+    (run,) = await verbs.tasks.claim(NODE, 1, await verbs.tasks.heads(None), 10)
+    return run
+
+
+async def cancel_in_the_backlog(look: Any, verbs: Store) -> None:
+    assert await JobOperations(verbs).runs.cancel(await enqueued(look)) == "cancelled"
+
+
+async def cancel_with_an_idempotency_key(look: Any, verbs: Store) -> None:
+    key = await enqueued(look)
 
     async def work() -> StoredAnswer:
-        await JobOperations(verbs).lifecycle.trigger(number)
+        assert await JobOperations(verbs).runs.cancel(key) == "cancelled"
         return StoredAnswer(202, {}, b"")
 
-    answer, again = await verbs.requests.once(str(number), b"0" * 32, work, tenant=1, idle=HOUR)
+    answer, again = await verbs.requests.once(str(key), b"0" * 32, work, tenant=1, idle=HOUR)
     assert (answer.status, again) == (202, False)
+
+
+async def end_in_the_backlog(look: Any, verbs: Store) -> None:
+    key = await enqueued(look)
+    await look.execute("UPDATE jobs SET status = 'deleted' WHERE job = $1", key.job)
+    assert await verbs.tasks.end_of_deleted_jobs() == 1
+
+
+async def settle_a_task(look: Any, verbs: Store) -> None:
+    run = await claimed(look, verbs)
+    assert await verbs.live_runs.settle(NODE, [Settlement(run, LONG_AGO, LONG_AGO, 2, error="no")]) == []
+
+
+async def settle_a_task_that_succeeded(look: Any, verbs: Store) -> None:
+    assert await verbs.live_runs.settle(NODE, [Settlement(await claimed(look, verbs), LONG_AGO, LONG_AGO, 1)]) == []
+
+
+async def settle_a_retry_of_a_task(look: Any, verbs: Store) -> None:
+    run = await claimed(look, verbs)
+    assert await verbs.live_runs.retry(NODE, [Retry(run, LONG_AGO, LONG_AGO, "failed", "no", HOUR)]) == []
 
 
 async def move_cursors(look: Any, verbs: Store) -> None:
@@ -248,8 +279,12 @@ DOORS: dict[str, Callable[[Any, Store], Awaitable[None]]] = {
     "run/cancel of a job": cancel_of_a_job,
     "run/cancel of many": cancel_of_many,
     "run/promote": promote,
-    "run/trigger": trigger_now,
-    "run/trigger with an idempotency key": trigger_with_an_idempotency_key,
+    "task/cancel": cancel_in_the_backlog,
+    "task/cancel with an idempotency key": cancel_with_an_idempotency_key,
+    "task/cancel_of_jobs": end_in_the_backlog,
+    "run/settle of tasks": settle_a_task,
+    "run/settle_succeeded of tasks": settle_a_task_that_succeeded,
+    "task/settle_retry": settle_a_retry_of_a_task,
     "run/end_of_deleted_jobs": end_deleted,
     "run/end_of_deleted_jobs by upkeep": end_deleted_by_upkeep,
 }

@@ -4,20 +4,23 @@ from __future__ import annotations
 
 import asyncio
 import itertools
+import json
 from collections.abc import AsyncIterator
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
 
+from detent.domain.identity import decode_run_id
 from detent.domain.run import Claim
+from detent.domain.states import RunStatus
 from detent.jobs import JobOperations
 from detent.store import Database, Store
 from detent.store.cursors import Advance
 from detent.store.db import MissingHistoryPartition, Rejected, connect
 from detent.store.limits import REQUEST_LIMITS
 from detent.store.live_runs import Retry, Settlement
-from tests.support.factories import LONG_AGO, add_job, add_live_run, add_node
+from tests.support.factories import LONG_AGO, add_job, add_live_run, add_node, add_task
 
 NODE = 11
 DAY = timedelta(days=1)
@@ -99,13 +102,16 @@ async def test_a_tick_that_is_skipped_on_a_day_without_a_partition_fires_on(look
     assert await look.fetchval("SELECT reason FROM run_history") == "overlap"
 
 
-async def test_a_trigger_that_is_skipped_on_a_day_without_a_partition_is_recorded(look: Any, verbs: Store) -> None:
-    job = await add_job(look, None)
-    await drop_day(look, await today(look))
-    await add_live_run(look, job)
-    job_id = await look.fetchval("SELECT id FROM jobs WHERE job = $1", job)
-    await JobOperations(verbs).lifecycle.trigger(job_id)
-    assert await look.fetchval("SELECT count(*) FROM run_history WHERE job = $1 AND status = 4", job) == 1
+async def test_an_on_demand_run_that_is_due_next_year_is_cancelled_on_its_own_day(look: Any, verbs: Store) -> None:
+    job = await add_task(look, name="mail")
+    document = json.dumps([{"delay_seconds": 300 * DAY.total_seconds()}])
+    run = await look.fetchrow("SELECT run, scheduled_at FROM enqueue_many('mail', $1)", document)
+    key = decode_run_id(run["run"])
+    assert key is not None and key.job == job
+    assert await JobOperations(verbs).runs.cancel(key) == RunStatus.CANCELLED
+    row = await look.fetchrow("SELECT scheduled_at, status, serial FROM run_history WHERE job = $1", job)
+    assert tuple(row) == (run["scheduled_at"], 3, key.serial)
+    assert await look.fetchval("SELECT count(*) FROM backlog") == 0
 
 
 async def test_concurrent_writers_that_miss_a_partition_make_it_once(look: Any, verbs: Store) -> None:

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from detent.contract.job import Job
-from detent.domain.identity import MANUAL, RunKey
+from detent.domain.identity import RunKey
 from detent.domain.states import RunStatus
 from detent.errors import Conflict, NotFound, UsageError
 from detent.jobs import JobOperations
@@ -121,15 +121,16 @@ async def test_all_open_runs_of_a_job_are_cancelled(verbs: Store, look: Any) -> 
     assert (done.cancelled, done.stopping) == ([RunKey(number, hour)], [RunKey(number, hour - HOUR)])
     assert await look.fetchval("SELECT cancel FROM live_runs")
     await look.execute("DELETE FROM live_runs")
-    assert await JobOperations(verbs).lifecycle.cancel_runs(job.id) == ([], [])
+    assert await JobOperations(verbs).lifecycle.cancel_runs(job.id) == ([], [], False)
 
 
 async def test_a_trigger_keeps_its_payload_for_the_run_and_its_repeats(verbs: Store, look: Any) -> None:
     (job,) = await JobOperations(verbs).registration.add([spec(payload={"n": 1}, concurrent_policy="ALLOW")])
     key = await JobOperations(verbs).lifecycle.trigger(job.id, {"n": 2})
-    assert key.serial == MANUAL
+    assert key.on_demand
     assert await verbs.live_runs.own_payload(key) == '{"n": 2}'
-    assert await verbs.live_runs.own_payload(key._replace(serial=MANUAL + 1)) == '{"n": 2}'
+    await verbs.live_runs.cancel([key])
+    assert await verbs.live_runs.own_payload(await JobOperations(verbs).runs.retry(key)) == '{"n": 2}'
     plain = await JobOperations(verbs).lifecycle.trigger(job.id)
     assert await verbs.live_runs.own_payload(plain) is None
     null = await JobOperations(verbs).lifecycle.trigger(job.id, None)

@@ -11,7 +11,6 @@ import asyncpg
 import pytest
 
 from detent.contract.job import Job
-from detent.domain.identity import MANUAL
 from detent.domain.job import HttpTarget, JobSpec, PythonTarget
 from detent.domain.states import RunStatus
 from detent.errors import Conflict, NotFound, UsageError
@@ -289,21 +288,37 @@ async def test_a_trigger_runs_beside_the_schedule(store: Store, sql: Any) -> Non
     before = await cursor_of(sql, job)
     key = await JobOperations(store).lifecycle.trigger(job.id)
     after = await cursor_of(sql, job)
-    assert key.serial == MANUAL
+    assert key.on_demand
     assert (after["next_tick"], after["generation"]) == (before["next_tick"], before["generation"])
     run = await sql.fetchrow("SELECT * FROM live_runs")
     assert (run["job"], run["scheduled_at"], run["serial"], run["owner"]) == (*key, None)
     assert run["token"] == 1 << 22 | 1
-    await until(lambda: heard == [str(before["queue"])])
+    await until(lambda: f"task:{key.job}" in heard)
 
 
-async def test_a_trigger_without_a_free_lane_is_recorded_as_skipped(store: Store, sql: Any) -> None:
+async def test_a_trigger_without_a_free_lane_waits_in_the_backlog(store: Store, sql: Any) -> None:
     (job,) = await JobOperations(store).registration.add([spec()])
     await JobOperations(store).lifecycle.trigger(job.id)
     key = await JobOperations(store).lifecycle.trigger(job.id)
-    row = await sql.fetchrow("SELECT * FROM run_history")
+    row = await sql.fetchrow("SELECT * FROM backlog")
     assert (row["job"], row["scheduled_at"], row["serial"]) == key
-    assert (row["status"], row["reason"]) == (4, "overlap")
+    assert await sql.fetchval("SELECT count(*) FROM run_history") == 0
+
+
+async def test_a_trigger_that_may_not_wait_is_refused_and_leaves_nothing(store: Store, sql: Any) -> None:
+    (job,) = await JobOperations(store).registration.add([spec()])
+    await JobOperations(store).lifecycle.trigger(job.id, if_busy="refuse")
+    with pytest.raises(Conflict, match="already has its maximum of unfinished runs"):
+        await JobOperations(store).lifecycle.trigger(job.id, if_busy="refuse")
+    assert await sql.fetchval("SELECT count(*) FROM backlog") == 0
+
+
+async def test_a_run_that_is_not_due_keeps_no_trigger_from_its_lane(store: Store, sql: Any) -> None:
+    (job,) = await JobOperations(store).registration.add([spec(name="busy")])
+    later = '[{"delay_seconds": 3600, "priority": 100}]'
+    await sql.fetch("SELECT * FROM enqueue_many('busy', $1)", later)
+    key = await JobOperations(store).lifecycle.trigger(job.id, if_busy="refuse")
+    assert await sql.fetchval("SELECT serial FROM live_runs") == key.serial
 
 
 async def test_concurrent_triggers_fill_every_lane_of_an_allow_job(store: Store, sql: Any) -> None:
@@ -311,7 +326,8 @@ async def test_concurrent_triggers_fill_every_lane_of_an_allow_job(store: Store,
     await asyncio.gather(*(JobOperations(store).lifecycle.trigger(job.id) for _ in range(5)))
     lanes = [row["lane"] for row in await sql.fetch("SELECT lane FROM live_runs ORDER BY lane")]
     assert lanes == [0, 1, 2]
-    assert await sql.fetchval("SELECT count(*) FROM run_history WHERE reason = 'overlap'") == 2
+    assert await sql.fetchval("SELECT count(*) FROM backlog") == 2
+    assert await sql.fetchval("SELECT count(*) FROM run_history") == 0
 
 
 async def test_lists_filter_and_go_on_where_they_ended(store: Store) -> None:

@@ -19,6 +19,8 @@ from detent.store.limits import STANDARD
 from tests.support.postgres import Postgres
 from tests.support.waiting import until
 
+ON_DEMAND_RUNS = 21
+
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
@@ -368,3 +370,28 @@ async def test_our_own_script_can_be_run_by_hand(postgres: Postgres, empty_datab
         stdout=subprocess.DEVNULL,
     )
     await migrate.check(connection)
+
+
+async def test_the_migration_to_on_demand_runs_takes_no_part_in_a_deadlock(
+    empty_database_url: str, tmp_path: Path
+) -> None:
+    """A statement of a running node has locked the cursors, and locks the live runs next."""
+    for migration in migrate.known()[: ON_DEMAND_RUNS - 1]:
+        (tmp_path / migration.file).write_text(migration.text)
+    async with opened(empty_database_url) as ours, opened(empty_database_url) as node:
+        await migrate.migrate(ours, tmp_path)
+        async with node.transaction():
+            await node.execute("LOCK TABLE cursors IN ROW EXCLUSIVE MODE")
+            migrating = asyncio.create_task(migrate.migrate(ours))
+            await until(lambda: waits_for_a_lock(node), what="the migration to wait")
+            await node.execute("LOCK TABLE live_runs IN ROW EXCLUSIVE MODE")
+        assert await migrating == [each.name for each in migrate.known()[ON_DEMAND_RUNS - 1 :]]
+        assert await ours.fetchval("SHOW lock_timeout") == "2s"
+
+
+async def waits_for_a_lock(connection: Any) -> bool:
+    answer: bool = await connection.fetchval(
+        "SELECT EXISTS (SELECT FROM pg_locks l JOIN pg_database d ON d.oid = l.database"
+        " WHERE NOT l.granted AND d.datname = current_database())"
+    )
+    return answer

@@ -188,7 +188,7 @@ async def test_after_an_edit_to_another_policy_both_that_wait_run_one_after_the_
 
 
 @pytest.mark.parametrize(
-    ("lanes", "lane", "status"), [(SKIP, None, "skipped"), (QUEUE, -1, "pending"), (REPLACE, -2, "pending")]
+    ("lanes", "lane", "status"), [(SKIP, None, "pending"), (QUEUE, -1, "pending"), (REPLACE, -2, "pending")]
 )
 async def test_a_trigger_beside_a_run_follows_the_policy(
     look: Any, verbs: Store, lanes: int, lane: int | None, status: str

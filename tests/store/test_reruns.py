@@ -13,11 +13,12 @@ from detent.domain.identity import MANUAL, RunKey, run_id
 from detent.domain.states import CODES, RunStatus
 from detent.errors import Conflict, NotFound
 from detent.jobs import JobOperations
-from detent.store import Store, reruns, sql
+from detent.store import Store, reruns
 from detent.store.cursors import Advance
 from detent.store.dead_letters import DeadLetterChunk, DeadLetterFilter
 from detent.store.live_runs import Settlement
 from detent.store.statement import STATEMENTS
+from detent.store.tasks import trigger
 from tests.support.factories import add_job, add_live_run, add_node
 
 NODE = 7
@@ -45,7 +46,8 @@ async def job_id(look: Any, job: int) -> UUID:
 
 async def settle(verbs: Store, look: Any, status: RunStatus = RunStatus.SUCCEEDED) -> None:
     await add_node(look, NODE)
-    claims = await verbs.live_runs.claim(NODE, 1, [1], 100)
+    queues = [row["queue"] for row in await look.fetch("SELECT queue FROM queues")]
+    claims = await verbs.live_runs.claim(NODE, 1, queues, 100)
     now = await look.fetchval("SELECT now()")
     assert await verbs.live_runs.settle(NODE, [Settlement(claim, now, now, CODES[status]) for claim in claims]) == []
 
@@ -69,9 +71,10 @@ async def test_a_re_run_of_a_tick_is_a_new_serial_with_a_key_of_its_own(verbs: S
 
 
 async def test_a_re_run_of_a_manual_run_appends_to_the_key_of_that_run(verbs: Store, look: Any) -> None:
+    """Versions before on-demand runs recorded triggered runs under serials from MANUAL on."""
     job = await add_job(look)
-    key = await JobOperations(verbs).lifecycle.trigger(await job_id(look, job))
-    await settle(verbs, look, RunStatus.DEAD)
+    key = (await finished(look, job))._replace(serial=MANUAL)
+    await look.execute("UPDATE run_history SET serial = $1", MANUAL)
     again = await JobOperations(verbs).runs.retry(key)
     run = await verbs.runs.get(again)
     assert again == key._replace(serial=MANUAL + 1)
@@ -79,16 +82,24 @@ async def test_a_re_run_of_a_manual_run_appends_to_the_key_of_that_run(verbs: St
     assert run.idempotency_key == f"{run.job_id}:{run_id(key)}:1"
 
 
-async def test_two_triggers_in_one_millisecond_are_two_times(verbs: Store, look: Any) -> None:
+async def test_a_re_run_of_a_triggered_run_is_a_run_of_its_own(verbs: Store, look: Any) -> None:
+    job = await add_job(look)
+    key = await JobOperations(verbs).lifecycle.trigger(await job_id(look, job), {"n": 1})
+    await settle(verbs, look, RunStatus.DEAD)
+    again = await JobOperations(verbs).runs.retry(key)
+    run = await verbs.runs.get(again)
+    assert again.on_demand and again.serial != key.serial
+    assert run is not None
+    assert (run.status, run.payload, run.idempotency_key) == ("pending", {"n": 1}, f"{run.job_id}:{run_id(again)}")
+
+
+async def test_two_triggers_in_one_millisecond_have_serials_of_their_own(verbs: Store, look: Any) -> None:
     job = await add_job(look, lanes=5)
     async with look.transaction():
-        found = []
-        for _ in range(3):
-            (row,) = await look.fetch(sql.run.TRIGGER.text, job, MANUAL)
-            found.append((row["at"], row["serial"], row["lane"]))
-    first = found[0][0]
-    step = timedelta(milliseconds=1)
-    assert found == [(first, MANUAL, 4), (first + step, MANUAL, 3), (first + 2 * step, MANUAL, 2)]
+        keys = [await trigger(look, job, None) for _ in range(3)]
+    assert len(set(keys)) == 3
+    rows = await look.fetch("SELECT lane FROM live_runs ORDER BY serial")
+    assert [row["lane"] for row in rows] == [4, 3, 2]
 
 
 async def test_the_latest_finished_run_is_run_again_and_what_never_ran_does_not_count(verbs: Store, look: Any) -> None:

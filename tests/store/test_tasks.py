@@ -141,7 +141,7 @@ async def test_a_task_is_triggered(verbs: Store, look: Any) -> None:
     job = await add_task(verbs, priority=42)
     key = await JobOperations(verbs).lifecycle.trigger(job.id, {"to": "a"})
     assert key.manual
-    assert await look.fetchval("SELECT priority FROM live_runs") == 42
+    assert await look.fetchval("SELECT priority FROM backlog") == 42
 
 
 async def test_commands_about_the_ticks_of_a_task_say_that_it_has_none(verbs: Store, look: Any) -> None:

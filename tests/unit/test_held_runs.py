@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta
 
+from detent.domain.identity import RunKey
 from detent.domain.run import Claim
 from detent.worker.held import HeldRun, HeldRuns
 
@@ -44,4 +45,4 @@ def test_the_same_hold_is_held_once() -> None:
     again = held(1)
     hand.add(again)
     assert len(hand) == 1
-    assert hand.of_job(1) == (again,)
+    assert hand.of_run(RunKey(1, TICK)) == (again,)

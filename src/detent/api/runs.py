@@ -9,6 +9,7 @@ from detent.api.jobs import RunQuery, page_of_runs
 from detent.api.routing import Reply, Routes
 from detent.contract.page import Page
 from detent.contract.run import Run
+from detent.contract.tick import RunExplanation
 from detent.domain.identity import RunKey, decode_run_id
 from detent.domain.names import is_job_id
 from detent.domain.states import RunStatus
@@ -28,6 +29,14 @@ async def list_runs(api: Api, query: RunQuery) -> Page[Run]:
 async def get_run(api: Api, id: str) -> Run:  # noqa: A002 - the name of the path parameter is part of the contract
     """Get one run with its attempts."""
     return await found_run(api, id)
+
+
+@routes.get("/runs/{id}/explain")
+async def explain_run(api: Api, id: str) -> RunExplanation:  # noqa: A002 - as above
+    """Explain in sentences what happened to one run, or what it waits for."""
+    run = await found_run(api, id)
+    sentences = await api.jobs.explainer.run(run, run_key(id), tenant=api.tenant)
+    return RunExplanation(run_id=run.id, job_id=run.job_id, job=run.job, status=str(run.status), sentences=sentences)
 
 
 @routes.post("/runs/{id}/cancel", or_else=(202,), scope="operate")

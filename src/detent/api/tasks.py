@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import asyncio
-from typing import Annotated, Any, ClassVar, TypedDict
+from typing import Any, ClassVar, TypedDict
 from uuid import UUID
 
 import msgspec
-from msgspec import Meta, Raw, Struct
+from msgspec import Raw, Struct
 
 from detent.api.context import PREFIX, Api
 from detent.api.cursors import after_job, binding, read_after_job
+from detent.api.jobs import Limit
 from detent.api.problems import Refusal
 from detent.api.request_parsing import Upload, decode_body, decode_plain, not_json, too_deep
 from detent.api.routing import Routes
@@ -26,8 +27,6 @@ routes = Routes(PREFIX)
 READ_AT_A_TIME = 256
 LARGE_BYTES = 4096
 
-TaskLimit = Annotated[int, Meta(ge=1, le=100)]
-
 _RUN = msgspec.json.Decoder(NewRun)
 _OBJECT = msgspec.json.Decoder(dict[str, Raw])
 _LIST = msgspec.json.Decoder(list[Raw])
@@ -35,7 +34,7 @@ _LIST = msgspec.json.Decoder(list[Raw])
 
 class TaskQuery(Struct, forbid_unknown_fields=True):
     cursor: str | None = None
-    limit: TaskLimit = 50
+    limit: Limit = 50
 
 
 class WhichJob(TypedDict):

@@ -84,7 +84,7 @@ async def export_tenant(api: Api, name: str, query: ExportQuery) -> Page[Exporte
 @routes.get("/tenants/{name}/enqueue-grants", scope="admin")
 async def list_enqueue_grants(api: Api, name: str) -> Page[EnqueueGrant]:
     """List the roles of the database server that may enqueue runs of a tenant with the SQL functions."""
-    return Page(list(await api.store.enqueue_grants.list(await _number(api, name))), None)
+    return Page(list(await api.store.enqueue_grants.list(tenant=await _number(api, name))), None)
 
 
 @routes.put("/tenants/{name}/enqueue-grants/{role}", scope="admin")

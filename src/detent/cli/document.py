@@ -224,7 +224,7 @@ def _target(kind: str, flags: Mapping[str, Any]) -> dict[str, Any]:
     if flags["client_certificate"]:
         tls["client_certificate"] = {"secret": flags["client_certificate"]}
     if flags["target_ca"]:
-        tls["ca"] = _read("--tls-ca", flags["target_ca"])
+        tls["ca"] = read_text("--tls-ca", flags["target_ca"])
     return {**target, "tls": tls} if tls else target
 
 
@@ -270,7 +270,7 @@ def is_default(field: JobField, value: object) -> bool:
 
 def _from_file(path: str) -> dict[str, Any]:
     source = "stdin" if path == "-" else path
-    document = _json(_read("--file", path), source, "write the job as a JSON object")
+    document = _json(read_text("--file", path), source, "write the job as a JSON object")
     if not isinstance(document, dict):
         raise UsageError(f'{source} does not hold a JSON object: write the job as {{"schedule": …, "target": …}}.')
     return document
@@ -278,13 +278,13 @@ def _from_file(path: str) -> dict[str, Any]:
 
 def read_payload(text: str) -> object:
     if text == "-":
-        return _json(_read("--payload", text), "stdin", "send the payload as JSON")
+        return _json(read_text("--payload", text), "stdin", "send the payload as JSON")
     if text.startswith("@"):
-        return _json(_read("--payload", text[1:]), text[1:], "write the payload as JSON")
+        return _json(read_text("--payload", text[1:]), text[1:], "write the payload as JSON")
     return _json(text, "--payload", "quote plain text as '\"text\"', or read a file with @FILE")
 
 
-def _read(flag: str, path: str) -> str:
+def read_text(flag: str, path: str) -> str:
     try:
         raw = sys.stdin.buffer.read() if path == "-" else Path(path).expanduser().read_bytes()
         return raw.decode()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shlex
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING, Any, cast
 
 import click
 
@@ -15,16 +15,16 @@ from detent.cli.document import read_payload
 from detent.cli.edits import edited_fields, report_changes
 from detent.cli.invocation import api_options, connect, invocation, read_number
 from detent.cli.jobs import argument, job
-from detent.cli.output import Item
 from detent.cli.runs import check_wait, say_started, wait_options
 from detent.domain.states import OPEN
-from detent.errors import Conflict, UsageError
+from detent.errors import UsageError
 
 if TYPE_CHECKING:
-    from detent.client import JsonClient
-    from detent.contract.job import OnResume
+    from detent.client.json_client import JsonClient
+    from detent.contract.job import IfBusy, OnResume
 
 MAX_RUNS = 1_000
+IF_BUSY = ("wait", "refuse")
 
 __all__ = ["job"]  # with the verbs of `jobs.py` and of this module
 
@@ -164,35 +164,31 @@ def resume(job_name: str, on_resume: str | None) -> None:
         "detent job trigger report",
         "detent job trigger report --wait --timeout 5m",
         "detent job trigger report --payload '{\"deep\": true}'",
+        "detent job trigger report --if-busy refuse",
     ),
 )
 @argument
 @option("--payload", metavar="JSON", help="Payload of this run: JSON, @FILE or - for stdin. [the job's payload]")
+@option(
+    "--if-busy",
+    type=click.Choice(IF_BUSY),
+    metavar="wait|refuse",
+    default="wait",
+    help="If the job has its maximum of unfinished runs: wait for one to end, or exit with code 6. [wait]",
+)
 @wait_options
 @api_options(quiet="the run's id only")
-def trigger(job_name: str, payload: str | None, wait: bool, timeout: str | None) -> None:
+def trigger(job_name: str, payload: str | None, if_busy: str, wait: bool, timeout: str | None) -> None:
     """Start a run of a job now; its schedule is unchanged.
 
-    Exit code 6 when no run is started because the job already has its maximum
-    of unfinished runs.
+    If the job has its maximum of unfinished runs, the run starts when one of
+    them has ended.
     """
     check_wait(wait, timeout)
     given = () if payload is None else (read_payload(payload),)
     with connect() as client:
-        started = client.trigger_job(job_name, *given)
-        if started["status"] == "skipped":
-            output.print_for_machines(started)
-            raise Conflict(_not_started(client, started))
+        started = client.trigger_job(job_name, *given, if_busy=cast("IfBusy", if_busy))
         say_started(client, started, wait, timeout, "Triggered")
-
-
-def _not_started(client: JsonClient, skipped: Item) -> str:
-    job = client.get_job(skipped["job_id"])
-    most = job["max_concurrent"] if job["concurrent_policy"] == "ALLOW" else 1
-    runs = client.list_runs(job["id"], status=tuple(OPEN)).page()["items"]
-    oldest = f" ({runs[-1]['status']} since {times.absolute(runs[-1]['scheduled_at'])})" if runs else ""
-    limit = f"its maximum of {most} unfinished run{'' if most == 1 else 's'}{oldest}"
-    return f"Not started: {job['name']} already has {limit}. Run {skipped['id']} is recorded as skipped."
 
 
 @command(job, "delete", examples=("detent job delete report", "detent job delete --filter 'name:test-*' --dry-run"))
@@ -214,6 +210,19 @@ def delete(job_name: str, dry_run: bool, yes: bool) -> int:
     return 0
 
 
+def _cancelled(client: JsonClient, job_name: str) -> dict[str, Any]:
+    """A request cancels some of the runs that wait: it is repeated while there are more. A run that was asked to stop
+    is in each answer until it has stopped."""
+    cancelled: dict[str, None] = {}
+    stopping: dict[str, None] = {}
+    while True:
+        answer = client.cancel_job_runs(job_name)
+        cancelled |= dict.fromkeys(answer["cancelled"])
+        stopping |= dict.fromkeys(answer["stopping"])
+        if not answer["more"]:
+            return {**answer, "cancelled": list(cancelled), "stopping": list(stopping)}
+
+
 @command(
     job, "cancel", examples=("detent job cancel report --yes", "detent job cancel --filter 'queue:mail' --dry-run")
 )
@@ -223,14 +232,15 @@ def cancel(job_name: str, dry_run: bool, yes: bool) -> int:
     """Cancel the unfinished runs of a job; running ones are asked to stop."""
     with connect() as client:
         runs = client.list_runs(job_name, status=tuple(OPEN)).gather(MAX_RUNS)["items"]
-        many = f"{len(runs)} run{'' if len(runs) == 1 else 's'} of {job_name}"
+        more = " or more" if len(runs) >= MAX_RUNS else ""
+        many = f"{len(runs)}{more} run{'' if len(runs) == 1 else 's'} of {job_name}"
         if dry_run or not runs:
             output.say(f"Would cancel {many}.")
             return 0
         if not output.agreed(yes, f"Cancel {many}?", f"detent job cancel {shlex.quote(job_name)} --yes"):
             output.say("Nothing was cancelled.")
             return 1
-        answer = client.cancel_job_runs(job_name)
+        answer = _cancelled(client, job_name)
     over, stopping = len(answer["cancelled"]), len(answer["stopping"])
     output.say(f"Runs of {job_name}: {over} cancelled, {stopping} asked to stop.")
     if invocation().format == "json":

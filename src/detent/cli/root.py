@@ -26,7 +26,8 @@ from detent.cli.queues import queue
 from detent.cli.roles import role
 from detent.cli.runs import run
 from detent.cli.secrets import secret
-from detent.cli.tenant_lifecycle import tenant
+from detent.cli.tasks import task
+from detent.cli.tenant_grants import tenant
 from detent.cli.tools import completion, version
 from detent.cli.top import top
 from detent.version import __version__
@@ -50,6 +51,7 @@ click.version_option(__version__, message="detent %(version)s")(root)
 for noun in (
     job,
     run,
+    task,
     audit.explain,
     audit.audit,
     dlq,

@@ -15,6 +15,7 @@ from detent.cli.base import F, command, group, on_terminal, option
 from detent.cli.failures import TimedOut
 from detent.cli.invocation import api_options, complete_job, complete_run, connect, invocation, read_number
 from detent.cli.output import Column, Field, Item
+from detent.cli.text import clean
 from detent.cli.watch import watch as watching
 from detent.cli.watch import watch_option
 from detent.domain.states import OPEN, RunStatus
@@ -146,6 +147,23 @@ def get(run_id: str) -> None:
         show(client.get_run(run_id))
 
 
+@command(run, "explain", examples=("detent run explain 0192f4c8-8c00-7000-8000-000000000007",))
+@argument
+@api_options(quiet="the run's status only")
+def explain(run_id: str) -> None:
+    """Explain what happened to a run, or what it waits for."""
+    with connect() as client:
+        answer = client.explain_run(run_id)
+    match invocation().format:
+        case "json":
+            output.print_json(answer)
+        case "quiet":
+            output.print_lines([(answer["status"],)])
+        case _:
+            for sentence in answer["sentences"]:
+                print(clean(sentence))
+
+
 def show(answer: Item) -> None:
     at = times.now()
     output.print_fields(answer, fields(answer, at))
@@ -177,6 +195,10 @@ def fields(run: Item, at: datetime) -> Iterator[Field]:
     yield Field("node", "Node", run["node"])
     yield Field("token", "Token", run["token"])
     yield Field("idempotency_key", "Idempotency key", run["idempotency_key"])
+    if "concurrency_key" in run:
+        yield Field("concurrency_key", "Concurrency key", run["concurrency_key"])
+    if "not_before" in run:
+        yield Field("not_before", "Not before", run["not_before"], times.both(run["not_before"], at))
     if "payload" in run:
         yield Field("payload", "Payload", run["payload"])
     yield Field("result", "Result", run["result"])

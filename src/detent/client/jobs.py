@@ -14,7 +14,7 @@ from detent.client.operation import Listing, Operation, Request
 from detent.client.requests import PREFIX, given, job_path, no_content, reader
 from detent.client.runs import RunWithResult
 from detent.client.transport import PAGE_SIZE, ApiAnswer, segment
-from detent.contract.job import BatchResult, Job, JobChange, JobStatus, OnResume
+from detent.contract.job import BatchResult, IfBusy, Job, JobChange, JobStatus, OnResume
 from detent.contract.page import Page
 from detent.contract.run import CancelledRuns
 from detent.domain.job import JobSpec, TargetKind
@@ -106,11 +106,13 @@ def resume_job(job: str | UUID, on_resume: OnResume | None = None) -> Request[Jo
     return Request("POST", f"{job_path(job)}/resume", reader(Job), body=given(on_resume=on_resume) or None)
 
 
-def trigger_job(job: str | UUID, payload: Any = UNSET) -> Request[RunWithResult]:
-    """Run a job now, in addition to its schedule, with its own payload if one is given. Where the job may not start
-    another run now, the returned run is `skipped`."""
-    body = None if payload is UNSET else {"payload": payload}
-    return Request("POST", f"{job_path(job)}/trigger", reader(RunWithResult), body=body, once=True)
+def trigger_job(job: str | UUID, payload: Any = UNSET, *, if_busy: IfBusy = "wait") -> Request[RunWithResult]:
+    """Run a job now, in addition to its schedule, with its own payload if one is given. If the job has its maximum of
+    unfinished runs, the run waits until one of them has ended; with `if_busy="refuse"`, Conflict is raised."""
+    body = {} if payload is UNSET else {"payload": payload}
+    if if_busy != "wait":
+        body["if_busy"] = if_busy
+    return Request("POST", f"{job_path(job)}/trigger", reader(RunWithResult), body=body or None, once=True)
 
 
 def retry_job(job: str | UUID) -> Request[RunWithResult]:

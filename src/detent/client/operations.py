@@ -19,6 +19,7 @@ from detent.client.revisions import RevisionVerbs
 from detent.client.role_bindings import RoleBindingVerbs
 from detent.client.runs import RunVerbs
 from detent.client.secrets import SecretVerbs
+from detent.client.tasks import TaskVerbs
 from detent.client.tenants import TenantVerbs
 from detent.client.ticks import TickVerbs
 
@@ -30,6 +31,7 @@ class Operations(
     BackfillVerbs,
     BulkVerbs,
     RunVerbs,
+    TaskVerbs,
     DeadLetterVerbs,
     IncidentVerbs,
     PullVerbs,

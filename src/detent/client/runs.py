@@ -11,6 +11,7 @@ from detent.client.requests import PREFIX, job_path, reader, run_path
 from detent.client.transport import PAGE_SIZE
 from detent.contract.page import Page
 from detent.contract.run import Run
+from detent.contract.tick import RunExplanation
 from detent.domain.states import OPEN, RunStatus
 from detent.runtime.clock import monotonic
 
@@ -37,6 +38,11 @@ def list_runs(
 def get_run(run: str | UUID) -> Request[RunWithResult]:
     """Get one run with its attempts."""
     return Request("GET", run_path(run), reader(RunWithResult))
+
+
+def explain_run(run: str | UUID) -> Request[RunExplanation]:
+    """Explain in sentences what happened to one run, or what it waits for."""
+    return Request("GET", f"{run_path(run)}/explain", reader(RunExplanation))
 
 
 def cancel_run(run: str | UUID) -> Request[RunWithResult]:
@@ -69,6 +75,7 @@ class RunVerbs:
 
     list_runs = Listing(list_runs)
     get_run = Operation(get_run)
+    explain_run = Operation(explain_run)
     cancel_run = Operation(cancel_run)
     retry_run = Operation(retry_run)
     wait_for_run = Procedure(wait_for_run)

@@ -6,10 +6,10 @@ from collections.abc import Mapping
 from typing import Any
 
 from detent.client.operation import Listing, Operation, Request
-from detent.client.requests import PREFIX, reader
+from detent.client.requests import PREFIX, no_content, reader
 from detent.client.transport import PAGE_SIZE, segment
 from detent.contract.page import Page
-from detent.contract.tenant import ExportedRow, Tenant, TenantContents
+from detent.contract.tenant import EnqueueGrant, ExportedRow, Tenant, TenantContents
 
 
 def create_tenant(name: str) -> Request[Tenant]:
@@ -58,6 +58,22 @@ def export_tenant(name: str) -> Request[Page[ExportedRow]]:
     return Request("GET", f"{PREFIX}/tenants/{segment(name)}/export", reader(Page[ExportedRow]))
 
 
+def list_enqueue_grants(name: str) -> Request[Page[EnqueueGrant]]:
+    """List the database roles that may enqueue runs of a tenant with SQL."""
+    return Request("GET", f"{PREFIX}/tenants/{segment(name)}/enqueue-grants", reader(Page[EnqueueGrant]))
+
+
+def grant_enqueue(name: str, role: str) -> Request[EnqueueGrant]:
+    """Let a database role enqueue runs of a tenant with SQL. The owner of the database schema has to execute the
+    `statements` of the answer, if there are any."""
+    return Request("PUT", f"{PREFIX}/tenants/{segment(name)}/enqueue-grants/{segment(role)}", reader(EnqueueGrant))
+
+
+def revoke_enqueue(name: str, role: str) -> Request[None]:
+    """Take back from a database role that it may enqueue runs of a tenant."""
+    return Request("DELETE", f"{PREFIX}/tenants/{segment(name)}/enqueue-grants/{segment(role)}", no_content)
+
+
 class TenantVerbs:
     """The verbs of the clients about tenants."""
 
@@ -70,3 +86,6 @@ class TenantVerbs:
     delete_tenant = Operation(delete_tenant)
     count_tenant = Operation(count_tenant)
     export_tenant = Listing(export_tenant)
+    list_enqueue_grants = Listing(list_enqueue_grants)
+    grant_enqueue = Operation(grant_enqueue)
+    revoke_enqueue = Operation(revoke_enqueue)

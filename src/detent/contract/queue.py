@@ -9,7 +9,7 @@ from detent.contract.page import Instant
 
 class Queue(Struct, frozen=True, kw_only=True):
     """A queue with its limits (null: none), how many runs wait and how many run, and since when its oldest ready run
-    has waited."""
+    has waited. `more`: more on-demand runs wait than were counted."""
 
     name: str
     max_concurrent: int | None
@@ -17,3 +17,4 @@ class Queue(Struct, frozen=True, kw_only=True):
     waiting: int
     running: int
     oldest_ready_at: Instant | None
+    more: bool = False

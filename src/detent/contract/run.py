@@ -26,8 +26,9 @@ class Attempt(Struct, frozen=True, kw_only=True):
 
 
 class Run(Struct, frozen=True, kw_only=True):
-    """The run of a tick. A range of ticks that did not run is one entry: `ticks` of them, up to `until`. `payload` is
-    present when a single run is read that was triggered with its own payload."""
+    """The run of a tick, or one that was enqueued. A range of ticks that did not run is one entry: `ticks` of them, up
+    to `until`. When a single run is read, these are present: `payload` if it was enqueued with its own payload,
+    `concurrency_key` if it has one, and `not_before`, the time of its next attempt, if it is unfinished."""
 
     id: UUID
     job_id: UUID
@@ -49,6 +50,8 @@ class Run(Struct, frozen=True, kw_only=True):
     until: Instant | None
     attempts: list[Attempt]
     payload: Any | UnsetType = UNSET
+    concurrency_key: str | UnsetType = UNSET
+    not_before: Instant | UnsetType = UNSET
 
 
 class Left(Struct, frozen=True):
@@ -101,7 +104,9 @@ class DeadGroups(Struct, frozen=True, kw_only=True):
 
 
 class CancelledRuns(Struct, frozen=True):
-    """The open runs of a job: those that are cancelled now, and those whose worker was asked to stop."""
+    """The open runs of a job: those that are cancelled now, and those whose worker was asked to stop. `more`: more of
+    them wait than one request cancels (10,000): repeat it."""
 
     cancelled: list[UUID]
     stopping: list[UUID]
+    more: bool = False

@@ -38,7 +38,8 @@ class EnqueuedRuns(Struct, frozen=True):
 class TaskSummary(Struct, frozen=True, kw_only=True):
     """A task with its unfinished runs. `pending` runs have not started: `ready` ones wait for a worker, `delayed` ones
     for their time, `waiting_for_key` for a run with the same concurrency key to end. The oldest run that is due has
-    waited since `oldest_ready_at`. `more`: there are more, because each number is counted up to 10,000."""
+    waited since `oldest_ready_at`. `more`: there are more, because each number is counted up to 10,000, in long lists
+    less."""
 
     id: UUID
     name: str

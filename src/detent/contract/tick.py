@@ -104,6 +104,16 @@ class Explanation(Struct, frozen=True, kw_only=True):
     sentences: list[str]
 
 
+class RunExplanation(Struct, frozen=True, kw_only=True):
+    """What happened to one run, or what it waits for, in sentences."""
+
+    run_id: UUID
+    job_id: UUID
+    job: str
+    status: str
+    sentences: list[str]
+
+
 class ExtraEntry(Struct, frozen=True, kw_only=True):
     """A recorded entry for which no tick was expected."""
 

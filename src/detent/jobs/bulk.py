@@ -30,7 +30,7 @@ from detent.store.audit_log import record
 from detent.store.connection import Connection
 from detent.store.db import PoolName
 from detent.store.job_search import FoundJob, JobSearch
-from detent.store.live_runs import cancel_runs
+from detent.store.live_runs import cancel_backlog, cancel_runs, live_runs_of
 
 CONCURRENT_CHANGES = 3
 COUNTED_AT_ONCE = 1_000
@@ -114,8 +114,9 @@ class BulkChanges:
                 changed = len((await self._store.reruns.redrive(keys, asked, tenant=tenant)).runs)
                 return BulkChunk(len(keys), changed, following)
             case "cancel":
-                keys = await self._live_among(found)
-                return BulkChunk(len({key.job for key in keys}), await self._cancel(keys, asked, tenant), following)
+                matched = await self._affected(action, found)
+                changed, more = await self._cancel([each.number for each in matched], asked, tenant)
+                return BulkChunk(len(matched), changed, after if more else following)
             case "pause":
                 verb = partial(self._lifecycle.pause, **pause._asdict(), **common)
             case "resume":
@@ -128,19 +129,21 @@ class BulkChanges:
         tried, changed = await _each(found, verb, steps)
         return BulkChunk(tried, changed, following if tried == len(found) else found[tried - 1].number)
 
-    async def _cancel(self, keys: Sequence[RunKey], asked: Facts | None, tenant: int) -> int:
-        """How many jobs had a run that was cancelled or asked to stop."""
-        if not keys:
-            return 0
+    async def _cancel(self, jobs: Sequence[int], asked: Facts | None, tenant: int) -> tuple[int, bool]:
+        """How many jobs had a run that was cancelled or asked to stop, and whether more of their runs wait than one
+        chunk cancels."""
+        if not jobs:
+            return 0, False
 
-        async def work(connection: Connection) -> list[RunKey]:
-            cancelled = list(await cancel_runs(connection, keys))
+        async def work(connection: Connection) -> tuple[int, bool]:
+            cancelled, more = await cancel_backlog(connection, jobs)
+            cancelled += await cancel_runs(connection, await live_runs_of(connection, jobs))
             if cancelled:
                 await record(connection, of_runs("run.cancel", tenant, cancelled, asked))
-            return cancelled
+            return len({key.job for key in cancelled}), more
 
-        cancelled: list[RunKey] = await self._store.database.transaction(PoolName.REQUEST, work)
-        return len({key.job for key in cancelled})
+        done: tuple[int, bool] = await self._store.database.transaction(PoolName.REQUEST, work)
+        return done
 
     async def _page(
         self, action: BulkAction, search: JobSearch, after: int, limit: int, tenant: int
@@ -152,16 +155,17 @@ class BulkChanges:
     async def _affected(self, action: BulkAction, found: Sequence[FoundJob]) -> list[FoundJob]:
         if action not in ("retry", "cancel"):
             return list(found)
-        keys = await (self._dead_among(found) if action == "retry" else self._live_among(found))
-        jobs = {key.job for key in keys}
+        if action == "retry":
+            jobs = {key.job for key in await self._dead_among(found)}
+        else:
+            numbers = [each.number for each in found]
+            jobs = {key.job for key in await self._store.live_runs.of_jobs(numbers)}
+            jobs |= await self._store.live_runs.jobs_with_waiting(numbers)
         return [each for each in found if each.number in jobs]
 
     async def _dead_among(self, found: Sequence[FoundJob]) -> list[RunKey]:
         """The newest run of each job that is dead."""
         return await self._store.reruns.latest_dead([each.number for each in found])
-
-    async def _live_among(self, found: Sequence[FoundJob]) -> list[RunKey]:
-        return await self._store.live_runs.of_jobs([each.number for each in found])
 
 
 async def _each(found: Sequence[FoundJob], verb: Callable[[UUID], Awaitable[Any]], steps: Steps) -> tuple[int, int]:

@@ -24,13 +24,12 @@ from detent.store.db import PoolName, Rejected
 from detent.store.job_limits import current_limits
 from detent.store.jobs import DEFAULT_TENANT
 from detent.store.secrets import MissingSecrets, keep
-from detent.store.tasks import EnqueueTarget, enqueue
+from detent.store.tasks import JOB_GONE, EnqueueTarget, enqueue
 
 AT_A_TIME = 128
 LARGE_BYTES = 4096
 MAX_FAULTS = 100
 REFUSED_BY_FUNCTION = "22023"
-GONE = "42704"
 
 
 class RunEnqueuing:
@@ -104,7 +103,7 @@ class RunEnqueuing:
         except MissingSecrets as error:
             raise checked.unknown_secret(error, path) from error
         except Rejected as error:
-            if error.sqlstate == GONE:
+            if error.sqlstate == JOB_GONE:
                 raise NotFound(f"The job {checked.target.name!r} was deleted.") from error
             if error.sqlstate != REFUSED_BY_FUNCTION:
                 raise

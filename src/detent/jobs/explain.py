@@ -1,4 +1,4 @@
-"""Collects what is known about one instant of a job, for `explanation.py`."""
+"""Collects what is known about one instant of a job, for `explanation.py`, or about one run."""
 
 from __future__ import annotations
 
@@ -16,9 +16,11 @@ from detent.domain.ledger import Entry, LedgerSegment
 from detent.domain.ledger_ticks import tick_statuses
 from detent.domain.schedule import Schedule, ScheduleError
 from detent.domain.schedule.instants import parse_instant
+from detent.domain.states import OPEN
 from detent.errors import DetentError, UsageError
 from detent.jobs.audit import no_longer_kept
-from detent.jobs.explanation import Facts, JobEvent, Leader, RuleInForce
+from detent.jobs.explanation import Facts, JobEvent, Leader, RuleInForce, explain, span
+from detent.jobs.run_explanation import RunFacts, explain_run
 from detent.runtime.arithmetic import compute
 from detent.store import Store
 from detent.store.db import Row
@@ -73,6 +75,19 @@ class TickExplainer:
         if not facts.is_tick:
             return TickStory(job["id"], facts, None)
         return await self._with_status(facts, job, reading, segment, tenant)
+
+    async def run(self, run: Run, key: RunKey, *, tenant: int = DEFAULT_TENANT) -> list[str]:
+        """What happened to a run, in sentences."""
+        if key.on_demand:
+            return explain_run(run, RunFacts(*(await self._records.on_demand(key)).values()))
+        if not key.manual and not key.repeat:
+            return explain((await self.story(run.job_id, run.scheduled_at.isoformat(), tenant=tenant)).facts)
+        origin = "It was started manually, outside the schedule." if key.manual else "It was started by the schedule."
+        sentences = [origin] if not key.repeat else [f"Repeat {key.repeat} of an earlier run.", origin]
+        for attempt in run.attempts:
+            took = "" if attempt.started_at is None else f" after {span(attempt.finished_at - attempt.started_at)}"
+            sentences.append(f"Attempt {attempt.attempt} {attempt.outcome}{took}.")
+        return [*sentences, f"The run is {run.status}."] if run.status in OPEN else sentences
 
     async def _first_after(self, number: int, moment: datetime) -> datetime | None:
         reading = await self._store.ledger.read(number, (moment, moment + NEAR))

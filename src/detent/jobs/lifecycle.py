@@ -33,13 +33,13 @@ from detent.runtime.arithmetic import compute
 from detent.store import Store
 from detent.store.audit_log import record
 from detent.store.connection import Connection
-from detent.store.db import PoolName, Row
+from detent.store.db import PoolName, Rejected, Row
 from detent.store.job_writes import Moved, announce, cancel_waiting, move, set_pause
 from detent.store.jobs import DEFAULT_TENANT
 from detent.store.live_runs import cancel_open
 from detent.store.secrets import MissingSecrets, keep
 from detent.store.skips import add_skip, remove_skip, skips_of
-from detent.store.tasks import trigger
+from detent.store.tasks import JOB_GONE, trigger
 from detent.store.tenants import payload_limit
 
 Result = TypeVar("Result")
@@ -47,10 +47,12 @@ ChangeVerb = Callable[[Connection, Row], Awaitable[Result]]
 
 
 class CancelledOpenRuns(NamedTuple):
-    """The open runs of a job: those that no worker held are cancelled, the others were asked to stop."""
+    """The open runs of a job: those that no worker held are cancelled, the others were asked to stop. `more`: more of
+    them wait than one call cancels."""
 
     cancelled: list[RunKey]
     stopping: list[RunKey]
+    more: bool
 
 
 class JobLifecycle:
@@ -176,6 +178,10 @@ class JobLifecycle:
             key: RunKey = await self._database.transaction(PoolName.REQUEST, start)
         except MissingSecrets as error:
             raise unknown_in_payload(payload, error.names) from error
+        except Rejected as error:
+            if error.sqlstate == JOB_GONE:
+                raise JobNotFound(job_id) from error
+            raise
         return key
 
     async def skip(
@@ -220,18 +226,18 @@ class JobLifecycle:
         return await self._store.skips.list(number)
 
     async def cancel_runs(self, job_id: UUID, *, tenant: int = DEFAULT_TENANT) -> CancelledOpenRuns:
-        """Cancel all unfinished runs of a job. Its schedule continues."""
+        """Cancel all unfinished runs of a job, or as many that wait as one call may. Its schedule continues."""
         row = await self._store.jobs.to_change(tenant, job_id)
 
-        async def work(connection: Connection) -> dict[RunKey, int | None]:
-            owners = await cancel_open(connection, row["job"])
+        async def work(connection: Connection) -> CancelledOpenRuns:
+            owners, more = await cancel_open(connection, row["job"])
             if owners:
                 await record(connection, job_events.cancelled(row, owners))
-            return owners
+            stopping = [key for key, owner in owners.items() if owner is not None]
+            return CancelledOpenRuns([key for key, owner in owners.items() if owner is None], stopping, more)
 
-        owners: dict[RunKey, int | None] = await self._database.transaction(PoolName.REQUEST, work)
-        stopping = [key for key, owner in owners.items() if owner is not None]
-        return CancelledOpenRuns([key for key, owner in owners.items() if owner is None], stopping)
+        done: CancelledOpenRuns = await self._database.transaction(PoolName.REQUEST, work)
+        return done
 
     async def _change(self, job_id: UUID, tenant: int, change: ChangeVerb[Result]) -> Result:
         for _ in range(ATTEMPTS):

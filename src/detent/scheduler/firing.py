@@ -7,6 +7,7 @@ What a reply can say:
 
     nothing about a job   its tick is a run in lane 0; ours already, if it was handed off
     a lane                a run in another lane of a job that allows overlap; below zero: it waits for the one before
+    key                   a run that waits for a place of its concurrency key: it is not handed off
     overlap               the lane was taken: the tick is in the ledger as skipped, the cursor has moved
     by request            an operator asked to skip this tick: as above
     refused               the cursor was not as expected, or the tick is to wait: read it again
@@ -328,6 +329,7 @@ class Firing:
         self._fired(batch, mode, reservation, found)
         await failpoints.hit("S7")
         await self._promote([item.job for item in exceptions if item.lane is not None and item.lane < 0])
+        await self._admit([item.job for item in exceptions if item.why == "key"])
 
     async def _promote(self, jobs: list[int]) -> None:
         """These jobs wait for their previous run. It is asked to stop (REPLACE), or it may have ended during this fire,
@@ -338,6 +340,16 @@ class Firing:
                     self._wakeups.runs_queued()
             except DetentError as error:
                 log.warning("waiting runs are not promoted yet", jobs=len(jobs), error=str(error))
+
+    async def _admit(self, jobs: list[int]) -> None:
+        """These runs are ready if their concurrency key has a free place; after a failure, the workers' sweep finds
+        them."""
+        if jobs:
+            try:
+                if await self._store.live_runs.admit(jobs):
+                    self._wakeups.runs_queued()
+            except DetentError as error:
+                log.warning("runs with concurrency keys are not ready yet", jobs=len(jobs), error=str(error))
 
     def _fired(
         self, batch: Sequence[Planned], mode: FireMode, reservation: Reservation, exceptions: dict[int, Exceptional]
@@ -355,7 +367,7 @@ class Firing:
             lane = 0 if exception is None else exception.lane
             self._patience.fired(item, now, ran=lane is not None)
             moved.append(after)
-            if reservation.hand_off and lane is not None and lane >= 0:
+            if reservation.hand_off and lane is not None and lane >= 0 and (exception is None or exception.why is None):
                 claims.append(first_claim(before, lane, token))
         self._count(len(batch), len(moved), mode, exceptions)
         if self._catch_ups.busy:

@@ -80,7 +80,7 @@ class Store:
         self.signals = SignalStore(database)
         self.skips = SkipStore(database)
         self.tallies = TallyStore(database)
-        self.tasks = TaskStore(database)
+        self.tasks = TaskStore(database, self.live_runs)
         self.tenant_deletions = TenantDeletionStore(database)
         self.tenant_exports = TenantExportStore(database)
         self.tenant_lifecycle = TenantLifecycleStore(database)

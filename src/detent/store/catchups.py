@@ -14,6 +14,7 @@ from detent.store.arrays import columns
 from detent.store.audit_log import record
 from detent.store.connection import Connection
 from detent.store.db import Database, PoolName, Row
+from detent.store.live_runs import admit_on
 from detent.store.upkeep import JOBS_CHANNEL
 
 CatchUpKind = Literal["missed", "backfill"]
@@ -97,6 +98,7 @@ class CatchUpStore:
             if not chosen:
                 return {}
             rows = await connection.fetch(sql.catch_up.RELEASE.text, node, incarnation, MANUAL, *columns(4, chosen))
+            await admit_on(connection, [row["job"] for row in rows if row["keyed"] and row["fate"] == "released"])
             return {row["catchup"]: row["fate"] for row in rows}
 
         results: dict[int, ReleaseResult] = await self._database.transaction(PoolName.WORK, work)

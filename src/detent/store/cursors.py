@@ -52,8 +52,9 @@ class Advance(NamedTuple):
 class Exceptional(NamedTuple):
     """A tick that did not become a run in lane 0.
 
-    `why` is None for a run in another lane, 'overlap' or 'by request' for a skipped tick, and 'refused' if the cursor
-    was not as expected: another node fired the tick, the job changed, or this node is evicted.
+    `why` is None for a run in another lane, 'key' for a run that waits for a place of its concurrency key, 'overlap' or
+    'by request' for a skipped tick, and 'refused' if the cursor was not as expected: another node fired the tick, the
+    job changed, or this node is evicted.
     """
 
     job: int

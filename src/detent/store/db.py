@@ -44,8 +44,9 @@ log = logger("store")
 
 # How long to wait while all connections of a pool are in use.
 CONNECTION_SECONDS = 4.0
-# How many missing partitions of history one statement may run into: each is added, and the statement tried again.
-MAX_MISSING_PARTITIONS = 20
+# How many missing partitions of history one statement may run into: each is added, and the statement tried again. One
+# that cancels on-demand runs may need each day of the year to come.
+MAX_MISSING_PARTITIONS = 400
 # How many connections each pool may have, and after how many seconds without use it closes all but one. The node's own
 # pools keep their connections: when other clients have taken all that the server has, the node can go on.
 POOLS = {
@@ -70,6 +71,11 @@ _joined: ContextVar[Connection | None] = ContextVar("joined", default=None)
 
 class LockTimeout(Unavailable):
     """Ended by the server before it was done: it waited too long for a row, or it took too long as a whole."""
+
+
+class StalePlan(Unavailable):
+    """A migration changed what a prepared statement returns. The driver prepares it anew, but inside a transaction it
+    cannot repeat it; the whole transaction can be repeated."""
 
 
 class Rejected(DetentError):  # noqa: N818 - as above
@@ -140,6 +146,8 @@ def translate(error: BaseException) -> DetentError | None:
         return Rejected(str(error), constraint, getattr(error, "sqlstate", None) or "22000")
     if isinstance(error, asyncpg.PostgresConnectionError | asyncpg.AdminShutdownError | asyncpg.CrashShutdownError):
         return OutcomeUnknown(str(error) or "the connection was lost")
+    if isinstance(error, asyncpg.InvalidCachedStatementError):
+        return StalePlan(str(error))
     if isinstance(error, asyncpg.PostgresError):
         return Unavailable(f"The database refused a statement: {error}.")
     # The driver raises its internal error on a connection that the server has just ended.
@@ -297,6 +305,8 @@ class Database:
                 return await self._transaction(pool, work)
             except MissingHistoryPartition as missing:
                 await self._add_partition(pool, missing)
+            except StalePlan:
+                continue
         return await self._transaction(pool, work)
 
     async def _transaction(self, pool: PoolName, work: Callable[[Connection], Awaitable[Result]]) -> Result:

@@ -20,6 +20,10 @@ class ExplanationStore:
     async def job(self, number: int) -> Row:
         return (await self._database.fetch(PoolName.REQUEST, sql.job.READ_FOR_EXPLANATION, number))[0]
 
+    async def on_demand(self, key: RunKey) -> Row:
+        """What an on-demand run waits for."""
+        return (await self._database.fetch(PoolName.REQUEST, sql.task.READ_FOR_EXPLANATION, *key))[0]
+
     async def revision_at(self, job: int, at: datetime) -> Row | None:
         """`revision`, `made_at` and `changed_by` of the definition at this time, if it is still kept."""
         return _first(await self._database.fetch(PoolName.REQUEST, sql.revision.FIND_AT, job, at))

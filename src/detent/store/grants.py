@@ -25,6 +25,7 @@ TABLES = {
     "audit_events": "SELECT, INSERT (tenant, tenant_name, actor_kind, actor_id, actor_name, address, action, "
     "object_kind, object_id, object_name, before, after, request_id)",
     "backlog": _ALL,
+    "backlog_heads": _READ,
     "catchups": _ALL,
     "changes": _APPEND,
     "cluster": "SELECT, UPDATE",
@@ -104,7 +105,7 @@ OF_JOBS = (
 )
 # Whose rows have a scope: a job, or below zero the tenant whose jobs share the keys.
 OF_SCOPES = ("key_places", "key_rates")
-VIEWS = ("runs", "set_aside_jobs", "spans", "told_incidents")
+VIEWS = ("backlog_heads", "runs", "set_aside_jobs", "spans", "told_incidents")
 
 FUNCTIONS = (
     "make_history_part(text, timestamptz)",

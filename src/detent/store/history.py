@@ -3,7 +3,8 @@
 History has no index on time only, because every settle would pay for it. It is scanned in stretches instead, short
 ones where runs are dense and longer ones where they are not, until the page is full. A scan that has examined very many
 runs without filling its page ends with a short page and the key to continue from. For a tenant with few jobs, the scan
-reads its runs job by job and not those of other tenants.
+reads its runs job by job and not those of other tenants. On-demand runs that wait are read up to a bound in the same
+way: a page ends where they are no longer complete.
 """
 
 from __future__ import annotations
@@ -28,6 +29,10 @@ FEW = 5_000
 MANY = 50_000
 MAX_EXAMINED = 500_000
 FEW_JOBS = 100
+# Waiting runs of one queue and priority that a page reads. More than a page, because some of them may be retries, whose
+# place in the list is another one. If a page is not full because of these, it reads more.
+WAITING_READ = (2_000, 20_000, 200_000)
+MICROSECOND = timedelta(microseconds=1)
 
 
 class HistoryQuery(NamedTuple):
@@ -46,6 +51,10 @@ class HistoryQuery(NamedTuple):
         return self.statuses is None or bool(self.statuses & OPEN)
 
     @property
+    def wants_waiting(self) -> bool:
+        return self.statuses is None or bool(self.statuses & {RunStatus.PENDING, RunStatus.RETRYING})
+
+    @property
     def wants_finished(self) -> bool:
         return self.statuses is None or bool(self.statuses & FINAL)
 
@@ -59,7 +68,9 @@ async def few_jobs(connection: Connection, tenant: int) -> list[int] | None:
 async def newest_runs(connection: Connection, query: HistoryQuery) -> tuple[list[Row], RunKey | None]:
     """The page, and the key to continue from: None only at the end."""
     rows = await _live(connection, query) if query.wants_live else []
-    lower = await _walk(connection, query, rows) if query.wants_finished else query.floor
+    waiting, floor = await _waiting(connection, query) if query.wants_waiting else ([], query.floor)
+    rows += waiting
+    lower = await _walk(connection, query._replace(floor=floor), rows) if query.wants_finished else floor
     rows.sort(key=lambda row: (row["scheduled_at"], row["job"], row["serial"]), reverse=True)
     complete = [row for row in rows if row["scheduled_at"] > lower]
     page = complete[: query.limit]
@@ -103,6 +114,25 @@ async def _live(connection: Connection, query: HistoryQuery) -> list[Row]:
         sql.run.LIST_LIVE.text, query.jobs, at, job, serial, words, query.limit + 1, query.tenant, job_limits()
     )
     return list(found)
+
+
+async def _waiting(connection: Connection, query: HistoryQuery) -> tuple[list[Row], datetime]:
+    """On-demand runs in the backlog, and the time after which none of them is missing."""
+    job, at, serial = query.before
+    words = None if query.statuses is None else [status.value for status in query.statuses & OPEN]
+    limit = query.limit + 1
+    found: list[Row] = []
+    floor = query.floor
+    for read in WAITING_READ:
+        bound, *found = await connection.fetch(
+            sql.task.LIST_WAITING.text, query.jobs, at, job, serial, words, limit, query.tenant, job_limits(),
+            query.floor, max(limit, read),
+        )  # fmt: skip
+        complete_from = bound["complete_from"]
+        floor = query.floor if complete_from is None else max(complete_from - MICROSECOND, query.floor)
+        if floor == query.floor or sum(row["scheduled_at"] > floor for row in found) >= limit:
+            break
+    return found, floor
 
 
 async def _finished(connection: Connection, query: HistoryQuery, lower: datetime, upper: datetime) -> list[Row]:

@@ -28,6 +28,9 @@ from detent.telemetry.metrics import Kind
 log = logger("store")
 
 MAX_PROMOTED = 1000
+# On-demand runs that wait, of which one call cancels some.
+CANCEL_BATCH = 1000
+MAX_CANCELLED = 10_000
 SUCCEEDED = CODES[RunStatus.SUCCEEDED]
 PLAIN_COLUMNS = 7
 MAX_SPECS = 1_000
@@ -188,6 +191,20 @@ class LiveRunStore:
                 jobs = [row["job"] for row in await self._database.fetch(pool, sql.run.LIST_WAITING_JOBS)]
         return any(await halve_until_alone(jobs, send, _not_promoted, (Rejected,)))
 
+    async def admit(
+        self, jobs: Sequence[int], keys: Sequence[str] | None = None, *, pool: PoolName = PoolName.WORK
+    ) -> bool:
+        """Give runs in lanes that wait for their concurrency keys free places: of these keys, which runs of the jobs
+        have freed, or of those that runs of the jobs wait for. Returns whether any got one."""
+        return bool(await self._database.fetch(pool, sql.run.ADMIT, jobs, keys))
+
+    async def unadmitted_keys(
+        self, after: tuple[str, int], limit: int, *, pool: PoolName = PoolName.WORK
+    ) -> list[tuple[str, int]]:
+        """Concurrency keys that runs in lanes wait for, with their jobs, after this one."""
+        rows = await self._database.fetch(pool, sql.run.LIST_UNADMITTED_KEYS, *after, limit)
+        return [(row["key"], row["job"]) for row in rows]
+
     async def own_payload(self, key: RunKey, *, pool: PoolName = PoolName.WORK) -> str | None:
         """The payload that a run was given when it was enqueued, as JSON; None: it uses the payload of its job."""
         rows = await self._database.fetch(pool, sql.run.READ_PAYLOAD, *key)
@@ -198,9 +215,15 @@ class LiveRunStore:
         once."""
         return await _cancel(partial(self._database.fetch, PoolName.WORK), keys)
 
+    async def jobs_with_waiting(self, jobs: Sequence[int]) -> set[int]:
+        """Those of these jobs that have on-demand runs waiting."""
+        rows = await self._database.fetch(PoolName.REQUEST, sql.task.LIST_JOBS_WITH_WAITING, jobs)
+        return {row["job"] for row in rows}
+
     async def of_jobs(self, jobs: Sequence[int]) -> list[RunKey]:
-        """The unfinished runs of these jobs."""
-        return [key_of(row) for row in await self._database.fetch(PoolName.REQUEST, sql.run.LIST_LIVE_OF_JOBS, jobs)]
+        """The unfinished runs of these jobs, but those that wait in the backlog."""
+        async with self._database.connection(PoolName.REQUEST) as connection:
+            return await live_runs_of(connection, jobs)
 
 
 async def promote_on(connection: Connection, jobs: Sequence[int] | None) -> bool:
@@ -213,6 +236,9 @@ async def _promote(fetch: Fetch, jobs: Sequence[int] | None) -> bool:
     happened = {row["what"] for row in rows}
     if "asked" in happened:
         await fetch(sql.feed.NOTIFY, RUNS_CHANNEL, "cancel")
+    keyed = sorted({row["job"] for row in rows if row["what"] == "keyed"})
+    if keyed and await fetch(sql.run.ADMIT, keyed, None):
+        happened.add("promoted")
     if "replaced" in happened:  # the statement that freed the lane could not see that it is free
         await _promote(fetch, sorted({row["job"] for row in rows if row["what"] == "replaced"}))
     return not happened.isdisjoint({"promoted", "replaced"})
@@ -249,10 +275,35 @@ async def _cancel(fetch: Fetch, keys: Sequence[RunKey]) -> dict[RunKey, int | No
     return owners
 
 
-async def cancel_open(connection: Connection, job: int) -> dict[RunKey, int | None]:
-    """As `cancel_runs`, for all unfinished runs of a job."""
+async def cancel_open(connection: Connection, job: int) -> tuple[dict[RunKey, int | None], bool]:
+    """As `cancel_runs`, for all unfinished runs of a job, and whether more of them wait than one call ends."""
+    ended, more = await cancel_backlog(connection, [job])
     runs = await connection.fetch(sql.run.LIST_OPEN.text, job)
-    return await cancel_runs(connection, [RunKey(*run.values()) for run in runs])
+    owners = await cancel_runs(connection, [RunKey(*run.values()) for run in runs])
+    return dict.fromkeys(ended, None) | owners, more
+
+
+async def live_runs_of(connection: Connection, jobs: Sequence[int]) -> list[RunKey]:
+    """As `LiveRunStore.of_jobs`, on a given connection."""
+    return [key_of(row) for row in await connection.fetch(sql.run.LIST_LIVE_OF_JOBS.text, jobs)]
+
+
+async def cancel_backlog(connection: Connection, jobs: Sequence[int]) -> tuple[list[RunKey], bool]:
+    """End on-demand runs of these jobs that wait, and say whether there are more. There may be a million: one call ends
+    some of them, in batches, so that no transaction takes long."""
+    ended: list[RunKey] = []
+    while len(ended) < MAX_CANCELLED:
+        rows = await connection.fetch(sql.task.CANCEL_OF_JOBS.text, jobs, "cancelled", CANCEL_BATCH)
+        ended += map(key_of, rows)
+        if len(rows) < CANCEL_BATCH:
+            return ended, False
+    return ended, True
+
+
+async def admit_on(connection: Connection, jobs: Sequence[int]) -> None:
+    """As `LiveRunStore.admit`, on a given connection, for runs that have just got a lane."""
+    if jobs:
+        await connection.fetch(sql.run.ADMIT.text, sorted(set(jobs)), None)
 
 
 async def wake_queue(connection: Connection, queue: int) -> None:

@@ -115,7 +115,13 @@ class OverviewStore:
 
     async def open(self, *, tenant: int) -> OpenCounts:
         (row,) = await self._database.fetch(PoolName.REQUEST, sql.overview.COUNT_OPEN_BY_STATUS, tenant, MAX_OPEN)
-        return OpenCounts(row["running"], row["retrying"], row["pending"], row["looked_at"] >= MAX_OPEN)
+        waiting = await self._database.fetch(PoolName.REQUEST, sql.task.COUNT_WAITING, tenant, None, MAX_OPEN)
+        return OpenCounts(
+            row["running"],
+            row["retrying"] + sum(queue["retrying"] for queue in waiting),
+            row["pending"] + sum(queue["pending"] for queue in waiting),
+            row["looked_at"] >= MAX_OPEN or any(queue["more"] for queue in waiting),
+        )
 
     async def dead(self, *, tenant: int) -> tuple[int, bool]:
         """The number of dead runs, and whether there are more."""

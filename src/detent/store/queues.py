@@ -21,6 +21,8 @@ from detent.store.upkeep import RUNS_CHANNEL
 
 WHOLE_TENANT = None
 EMPTY = {"waiting": 0, "running": 0}
+# On-demand runs that wait, of a tenant: beyond that the exact number does not matter.
+MAX_WAITING_COUNTED = 100_000
 # The notification that queues or limits have changed.
 QUEUES_CHANGED = "queues"
 
@@ -126,8 +128,7 @@ class QueueStore:
     async def list(self, *, tenant: int) -> list[Queue]:
         async with self._database.connection(PoolName.REQUEST) as connection, connection.transaction(readonly=True):
             await connection.fetch(sql.database.LIMIT_READER.text)
-            rows = await connection.fetch(sql.queue.LIST.text, tenant, None)
-        return [_queue(row) for row in rows]
+            return await _listed(connection, tenant, None)
 
     async def limit(self, name: str, limits: RunLimits, *, tenant: int) -> Queue:
         """Set the limits of a queue, even of one without jobs."""
@@ -141,8 +142,9 @@ class QueueStore:
                 await record(connection, NewEvent("queue.limit", tenant, "queue", name, name, before, after))
 
         await self._database.transaction(PoolName.REQUEST, work)
-        rows = await self._database.fetch(PoolName.REQUEST, sql.queue.LIST, tenant, name)
-        return _queue(rows[0] if rows else {**dict.fromkeys(Queue.__struct_fields__), "name": name, **EMPTY})
+        async with self._database.connection(PoolName.REQUEST) as connection:
+            queues = await _listed(connection, tenant, name)
+        return queues[0] if queues else _queue({**dict.fromkeys(Queue.__struct_fields__), "name": name, **EMPTY}, None)
 
 
 async def claim_under(
@@ -182,5 +184,24 @@ async def set_limits(connection: Connection, tenant: int, queue: str | None, lim
     await connection.fetch(sql.feed.NOTIFY.text, RUNS_CHANNEL, QUEUES_CHANGED)
 
 
-def _queue(row: Row) -> Queue:
-    return Queue(**{name: row[name] for name in Queue.__struct_fields__})
+async def _listed(connection: Connection, tenant: int, name: str | None) -> list[Queue]:
+    rows = await connection.fetch(sql.queue.LIST.text, tenant, name)
+    counted = await connection.fetch(sql.task.COUNT_WAITING.text, tenant, name, MAX_WAITING_COUNTED)
+    waiting = {row["name"]: row for row in counted}
+    return [_queue(row, waiting.get(row["name"])) for row in rows]
+
+
+def _queue(row: Row, waiting: Row | None) -> Queue:
+    """`waiting`: the on-demand runs that wait in it."""
+    fields = {name: row[name] for name in Queue.__struct_fields__ if name != "more"}
+    if waiting is None:
+        return Queue(**fields)
+    oldest = [at for at in (row["oldest_ready_at"], waiting["oldest"]) if at is not None]
+    return Queue(
+        **fields
+        | {
+            "waiting": row["waiting"] + waiting["pending"] + waiting["retrying"],
+            "oldest_ready_at": min(oldest, default=None),
+            "more": waiting["more"],
+        }
+    )

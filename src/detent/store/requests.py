@@ -15,7 +15,7 @@ import msgspec
 
 from detent.errors import IdempotencyKeyReused, RequestInProgress
 from detent.store import sql
-from detent.store.db import MAX_MISSING_PARTITIONS, Database, MissingHistoryPartition, PoolName
+from detent.store.db import MAX_MISSING_PARTITIONS, Database, MissingHistoryPartition, PoolName, StalePlan
 
 ANSWERS_KEPT_FOR = timedelta(hours=24)
 PURGE_BATCH = 1_000
@@ -44,11 +44,11 @@ class RequestStore:
     ) -> tuple[StoredAnswer, bool]:
         """The answer to a request, and whether it was stored before. Verbs that `work` calls join one transaction; if
         it raises, nothing is kept and the key counts as unused. It is called again if history had no partition for what
-        it wrote; the partition exists by then."""
+        it wrote, which exists by then, or if a migration changed what a prepared statement returns."""
         for _ in range(MAX_MISSING_PARTITIONS):
             try:
                 return await self._once(key, digest, work, tenant=tenant, idle=idle)
-            except MissingHistoryPartition:
+            except (MissingHistoryPartition, StalePlan):
                 continue
         return await self._once(key, digest, work, tenant=tenant, idle=idle)
 

@@ -19,7 +19,7 @@ from detent.store.connection import Connection
 from detent.store.db import Database, PoolName, Row
 from detent.store.job_limits import job_limits
 from detent.store.jobs import DEFAULT_TENANT
-from detent.store.live_runs import make_way, wake_queue
+from detent.store.live_runs import admit_on, make_way, wake_queue
 from detent.store.run_rows import key_of
 from detent.store.tasks import redrive_on_demand
 
@@ -67,6 +67,7 @@ async def rerun(connection: Connection, key: RunKey) -> Row:
     if created["status"] != "deleted" and created["serial"] is not None:
         await wake_queue(connection, created["queue"])
         await make_way(connection, created)
+        await admit_on(connection, [created["job"]])
     row: Row = created
     return row
 
@@ -79,6 +80,7 @@ async def _redrive(keys: Sequence[RunKey], asked: Facts | None, tenant: int, con
     limits = (tenant, MOST_REDRIVEN, job_limits())
     rows = await connection.fetch(sql.run.REDRIVE.text, *columns, *limits) if ticks else []
     redriven = [row for row in rows if row["queue"] is not None]
+    await admit_on(connection, [row["job"] for row in redriven])
     for queue in sorted({row["queue"] for row in redriven}):
         await wake_queue(connection, queue)
     runs = [key_of(row) for row in redriven]

@@ -38,7 +38,10 @@ class RunStore:
                 return None
             (run,) = await documents(connection, rows)
             own = await connection.fetch(sql.run.READ_PAYLOAD.text, *key) if key.manual else []
-        return msgspec.structs.replace(run, payload=msgspec.json.decode(own[0]["payload"])) if own else run
+        details = {"concurrency_key": rows[0]["key"], "not_before": rows[0]["not_before"]}
+        given = {name: value for name, value in details.items() if value is not None}
+        given |= {"payload": msgspec.json.decode(own[0]["payload"])} if own else {}
+        return msgspec.structs.replace(run, **given)
 
     async def list(
         self,

@@ -18,7 +18,7 @@ from detent.store import sql
 from detent.store.connection import Connection
 from detent.store.db import Database, PoolName, Row
 from detent.store.job_limits import job_limits
-from detent.store.live_runs import claims_of, make_way
+from detent.store.live_runs import LiveRunStore, admit_on, claims_of, make_way
 from detent.store.run_rows import key_of
 from detent.store.statement import Statement
 from detent.store.upkeep import RUNS_CHANNEL
@@ -27,6 +27,8 @@ from detent.store.upkeep import RUNS_CHANNEL
 MAX_RELEASED = 2000
 END_BATCH = 1000
 PURGE_PAGE = 1000
+# Each number of a list is counted up to the first of these, and a whole list up to about the second.
+COUNTED, COUNTED_OF_LIST = 10_000, 1_000_000
 FIRST_SCOPE = -(1 << 62)
 # What holds keys, and the columns by which it is read page by page.
 PURGED_KEYS = (
@@ -34,7 +36,8 @@ PURGED_KEYS = (
     (sql.task.PURGE_KEY_PLACES, ("scope", "key", "place")),
     (sql.task.PURGE_KEY_RATES, ("scope", "key")),
 )
-COUNTED = 10_000
+JOB_GONE = "42704"
+"""The SQLSTATE of an enqueue whose job was deleted meanwhile."""
 
 TaskPage = tuple[list[TaskSummary], int | None]
 
@@ -78,8 +81,9 @@ class Freed(NamedTuple):
 
 
 class TaskStore:
-    def __init__(self, database: Database) -> None:
+    def __init__(self, database: Database, live_runs: LiveRunStore) -> None:
         self._database = database
+        self._live_runs = live_runs
 
     async def heads(
         self, queues: Sequence[int] | None, jobs: Sequence[int] | None = None, *, pool: PoolName = PoolName.WORK
@@ -138,8 +142,12 @@ class TaskStore:
 
     async def reuse(self, freed: Freed, *, pool: PoolName = PoolName.WORK) -> set[int]:
         """Give runs what others have freed: a place of their concurrency key, or a lane. Returns the jobs of those that
-        are ready now."""
-        jobs = await self.unpark(sorted(freed.keys), pool=pool) if freed.keys else set()
+        are ready now, and jobs whose keys they share."""
+        jobs: set[int] = set()
+        if freed.keys:
+            holders, names = zip(*sorted(freed.keys), strict=True)
+            jobs |= set(holders) if await self._live_runs.admit(holders, names, pool=pool) else set()
+            jobs |= await self.unpark(sorted(freed.keys), pool=pool)
         if freed.jobs:
             heads = await self.heads(None, sorted(freed.jobs), pool=pool)
             laned = [head for head in heads if head.laned and head.wait <= 0]
@@ -174,7 +182,8 @@ class TaskStore:
         one)."""
         async with self._database.connection(PoolName.REQUEST) as connection, connection.transaction(readonly=True):
             await connection.fetch(sql.database.LIMIT_READER.text)
-            rows = await connection.fetch(sql.task.LIST.text, tenant, after, limit + 1, COUNTED, job_limits())
+            most = min(COUNTED, COUNTED_OF_LIST // limit)
+            rows = await connection.fetch(sql.task.LIST.text, tenant, after, limit + 1, most, job_limits())
         return [_summary(row) for row in rows[:limit]], rows[limit - 1]["job"] if len(rows) > limit else None
 
     # -- upkeep
@@ -200,7 +209,7 @@ async def enqueue(connection: Connection, job: int, runs: str) -> list[EnqueuedR
 
 async def trigger(connection: Connection, job: int, payload: str | None) -> tuple[RunKey, bool] | None:
     """Enqueue a run of a job, due now; `payload` is JSON, None: that of the job. Returns its key, and whether it has to
-    wait for a lane of its job; None if the job no longer exists."""
+    wait for a lane of its job; None if the job no longer exists. Rejected with JOB_GONE: it was deleted meanwhile."""
     if not await connection.fetch(sql.run.LOCK_JOB.text, job):
         return None
     document = "{}" if payload is None else f'{{"payload":{payload}}}'
@@ -215,16 +224,13 @@ async def trigger(connection: Connection, job: int, payload: str | None) -> tupl
 
 async def release_laned_on(connection: Connection, heads: Sequence[TaskHead]) -> bool:
     """As `TaskStore.release_laned`, in the transaction of a connection."""
-    best: dict[int, TaskHead] = {}
-    for head in heads:
-        if head.job not in best or head.priority > best[head.job].priority:
-            best[head.job] = head
-    if not best:
+    if not heads:
         return False
-    columns = [(head.job, head.queue, head.keyed, head.priority) for head in best.values()]
+    columns = [(head.job, head.queue, head.keyed, head.priority) for head in heads]
     placed = await connection.fetch(sql.task.RELEASE_LANED.text, *zip(*columns, strict=True))
     for row in placed:
         await make_way(connection, row)
+    await admit_on(connection, [row["job"] for row in placed if row["key"] is not None])
     return bool(placed)
 
 

@@ -1,8 +1,8 @@
 """Everything that a tenant owns, page by page, as rows of JSON: no value of a secret, and no key.
 
 First the tenant with its queues and limits, then its jobs, then what each job can have many of: former definitions,
-payloads, runs, runs that wait, and attempts. A page is one short statement, so an export holds no snapshot; suspend the tenant to export
-one state of it.
+payloads, runs, runs that wait, and attempts. A page is one short statement, so an export holds no snapshot; suspend the
+tenant to export one state of it.
 """
 
 from __future__ import annotations

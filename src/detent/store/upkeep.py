@@ -38,8 +38,8 @@ class Pulse(NamedTuple):
 class PendingUpkeep(NamedTuple):
     """Which upkeep is needed: jobs whose last tick has fired, expired leases of pulled runs, runs that wait for their
     predecessor, answers and hints that were kept long enough, sessions that have ended, pauses that end soon; whether
-    there are ticks to catch up, and deadlines; events of the audit log that are not chained yet; and on-demand runs that
-    wait, some of which may be of deleted jobs."""
+    there are ticks to catch up, and deadlines; events of the audit log that are not chained yet; and on-demand runs
+    that wait, some of which may be of deleted jobs."""
 
     ended: bool
     leases: bool

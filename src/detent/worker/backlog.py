@@ -14,6 +14,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Collection, Sequence
 
+from detent.domain.identity import FIRST_TASK_LANE
 from detent.domain.run import Claim
 from detent.errors import DetentError
 from detent.runtime.clock import monotonic
@@ -21,7 +22,7 @@ from detent.store import Store
 from detent.store.db import OutcomeUnknown, PoolName
 from detent.store.tasks import MAX_RELEASED, ConcurrencyKey, TaskHead
 from detent.telemetry.log import logger
-from detent.worker.heads import HeadKey, TaskHeads, chosen_fairly, chosen_first, in_bands, key_of_head
+from detent.worker.heads import HeadKey, TaskHeads, in_bands, key_of_head
 
 log = logger("worker")
 
@@ -30,6 +31,7 @@ SWEEP_PAGE = 500
 # After a full page of the sweep, this many times as long as it took until the next page.
 SWEEP_SHARE = 20
 FIRST_KEY: ConcurrencyKey = (0, "")
+FIRST_LANE_KEY = ("", 0)
 
 
 class TaskBacklog:
@@ -41,8 +43,11 @@ class TaskBacklog:
         """Those of runs that have ended here."""
         self._freed_jobs: set[int] = set()
         self._tried_lanes: set[HeadKey] = set()
+        self._keys_for_lanes: set[ConcurrencyKey] = set()
+        self._lanes_wait = False
         self._next_sweep = 0.0
         self._swept_to = FIRST_KEY
+        self._swept_lanes_to = FIRST_LANE_KEY
         self.unknown = False
         """The reply to a claim was lost."""
 
@@ -61,12 +66,14 @@ class TaskBacklog:
         self.heads.stale.add(job)
 
     def ended(self, claim: Claim) -> bool:
-        """A run has ended. Returns whether another one may have waited for its concurrency key, or for its lane."""
+        """A run has ended. Returns whether a run in a lane may have waited for its concurrency key, or for its lane."""
         if claim.concurrency_key is not None:
             self.freed_keys.add((claim.job, claim.concurrency_key))
+            if claim.lane < FIRST_TASK_LANE or self._lanes_wait:
+                self._keys_for_lanes.add((claim.job, claim.concurrency_key))
         if claim.job in self.laned_jobs:
             self._freed_jobs.add(claim.job)
-        return claim.concurrency_key is not None or claim.job in self.laned_jobs
+        return bool(self._keys_for_lanes or self._freed_jobs)
 
     @property
     def laned_jobs(self) -> frozenset[int]:
@@ -75,27 +82,48 @@ class TaskBacklog:
 
     def wait(self, longest: float) -> float:
         """Seconds until the next pass has something to do."""
-        if self.freed_keys or self._freed_jobs:
+        if self._freed_jobs or self._keys_for_lanes:
             return 0.0
         until_sweep = self._next_sweep - monotonic()
         return max(min(longest, until_sweep, self.heads.wait(self._tried_lanes)), 0.0)
 
     # --- runs that wait for a concurrency key, or for a lane ---
 
-    async def refresh(self, queues: Sequence[int] | None, *, fresh: bool = False) -> None:
+    async def admit(self) -> bool:
+        """Give ticks, and other runs in lanes, places of the concurrency keys that runs have freed here, before runs of
+        tasks can take them. Returns whether any got one."""
+        keys, self._keys_for_lanes = self._keys_for_lanes, set()
+        if not keys:
+            return False
+        try:
+            return await self._admit(sorted(keys))
+        except BaseException:
+            self._keys_for_lanes |= keys
+            raise
+
+    async def _admit(self, keys: Sequence[ConcurrencyKey]) -> bool:
+        jobs, names = zip(*keys, strict=True)
+        return await self._store.live_runs.admit(jobs, names, pool=self._pool)
+
+    async def refresh(self, queues: Sequence[int] | None, *, fresh: bool = False) -> bool:
         """Make runs ready whose concurrency key has a free place, and read the heads that may have changed. None: all
-        queues. `fresh`: read all heads, if that is not expensive."""
-        await self._sweep()
-        if self.freed_keys:
-            await self._unpark()
+        queues. `fresh`: read all heads, if that is not expensive. Returns whether runs in lanes are ready that were
+        not."""
+        admitted = await self._sweep()
         read = await self.heads.refresh(queues, fresh=fresh)
         if self._tried_lanes and read:
             self._tried_lanes = {key for key in self._tried_lanes if key in self.heads.known and key[0] not in read}
+        return admitted
 
-    async def _sweep(self) -> None:
+    async def _sweep(self) -> bool:
+        """Check some of the keys that runs wait for: their last run may have ended elsewhere, or without a word."""
         began = monotonic()
         if began < self._next_sweep:
-            return
+            return False
+        lanes = await self._store.live_runs.unadmitted_keys(self._swept_lanes_to, SWEEP_PAGE, pool=self._pool)
+        self._swept_lanes_to = lanes[-1] if len(lanes) == SWEEP_PAGE else FIRST_LANE_KEY
+        self._lanes_wait = bool(lanes)
+        admitted = bool(lanes) and await self._admit([(job, key) for key, job in lanes])
         page = await self._store.tasks.parked_keys(self._swept_to, SWEEP_PAGE, pool=self._pool)
         full = len(page) == SWEEP_PAGE
         self._swept_to = page[-1] if full else FIRST_KEY
@@ -103,9 +131,13 @@ class TaskBacklog:
         self._next_sweep = now + (min(SWEEP_SHARE * (now - began), SWEEP_EVERY) if full else SWEEP_EVERY)
         if page:
             self.heads.stale |= await self._store.tasks.unpark(page, pool=self._pool)
+        return admitted
 
-    async def _unpark(self) -> None:
+    async def unpark(self) -> None:
+        """Make runs ready that waited for the concurrency keys of runs that have ended here."""
         keys, self.freed_keys = self.freed_keys, set()
+        if not keys:
+            return
         try:
             self.heads.stale |= await self._store.tasks.unpark(sorted(keys), pool=self._pool)
         except BaseException:
@@ -152,13 +184,12 @@ class TaskBacklog:
         were claimed is only logged, and `unknown` says whether the reply to a statement was lost."""
         claims: list[Claim] = []
         self.unknown = False
-        for heads in in_bands(chosen_first(self.heads.in_turn(), evenly=evenly), evenly=evenly):
+        for heads in in_bands(self.heads.chosen(self.heads.ready(), evenly=evenly), evenly=evenly):
             rest = limit - len(claims)
             if not rest:
                 break
             # Tasks of one priority share the capacity. Of several priorities, the highest is taken first.
-            alike = evenly or heads[0].priority == heads[-1].priority
-            each = -(-rest // len(heads)) if alike else rest
+            each = -(-rest // len(heads)) if evenly or heads[0].priority == heads[-1].priority else rest
             try:
                 got = await self._store.tasks.claim(node, incarnation, heads, rest, each=each, evenly=evenly)
             except DetentError as error:
@@ -167,10 +198,7 @@ class TaskBacklog:
                 self.unknown = isinstance(error, OutcomeUnknown)
                 log.warning("some runs could not be claimed", error=str(error))
                 break
-            self.heads.claimed(heads)
-            gave = Counter((claim.job, claim.queue) for claim in got)
-            # Nothing else of these is ready: read when their next run is.
-            self.heads.drained([head for head in heads if gave[head.job, head.queue] < each], gave)
+            self.heads.claimed(heads, Counter((claim.job, claim.queue) for claim in got), each, full=len(got) == rest)
             claims += got
         return claims
 
@@ -185,7 +213,7 @@ class TaskBacklog:
         """Make runs of some queues or of all pending: up to `limit` of each queue and priority, and fewer where many
         have some. `tenant_of`: whose queue it is; every tenant gets its turn. Returns how many."""
         ready = [head for head in self.heads.ready(paused=True) if queues is None or head.queue in queues]
-        heads = chosen_fairly(ready, tenant_of, evenly=evenly)
+        heads = self.heads.chosen_fairly(ready, tenant_of, evenly=evenly)
         most = min(max(limit, 1), max(MAX_RELEASED // max(len(heads), 1), 1))
         released = 0
         for keyed in (False, True):

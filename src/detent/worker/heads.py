@@ -39,7 +39,7 @@ class TaskHeads:
         self.known: dict[HeadKey, TaskHead] = {}
         self._due: dict[HeadKey, float] = {}
         self._pauses: dict[HeadKey, tuple[float, float]] = {}
-        self._claimed_at: dict[HeadKey, float] = {}
+        self._turns: dict[HeadKey, float] = {}
         self.stale: set[int] = set()
         """Jobs whose heads are to be read again."""
         self._reads: list[float] = []
@@ -97,7 +97,7 @@ class TaskHeads:
         self.known, self._due = {}, {}
         self._keep(heads, ended)
         self._pauses = {key: pause for key, pause in self._pauses.items() if key in self.known}
-        self._claimed_at = {key: at for key, at in self._claimed_at.items() if key in self.known}
+        self._turns = {key: at for key, at in self._turns.items() if key in self.known}
         return jobs
 
     async def _read_stale(self) -> set[int]:
@@ -145,37 +145,53 @@ class TaskHeads:
                 first = at
         return first - monotonic()
 
-    def in_turn(self) -> list[TaskHead]:
-        """Those that are due, beginning with the one that has waited longest for a claim: a task that has just got its
-        first run does not wait behind thousands of others."""
-        heads = self.ready()
-        random.shuffle(heads)
-        return sorted(heads, key=lambda head: self._claimed_at.get(key_of_head(head), 0.0))
+    def chosen(self, heads: list[TaskHead], *, evenly: bool) -> list[TaskHead]:
+        """The heads of a claim: those with the highest priority, and among these the ones that have waited longest for
+        a claim. `evenly`: whatever their priority is."""
 
-    # --- the results of claims and releases ---
+        def turn(head: TaskHead) -> tuple[int, float]:
+            return 0 if evenly else -head.priority, self._turns.get(key_of_head(head), 0.0)
 
-    def claimed(self, heads: Iterable[TaskHead]) -> None:
-        now = monotonic()
-        self._claimed_at |= {key_of_head(head): now for head in heads}
+        return sorted(heads, key=turn)[:MAX_HEADS]
 
-    def drained(self, heads: Iterable[TaskHead], gave: Collection[tuple[int, int]]) -> None:
-        """A claim found fewer runs of these than it asked for. They are read again, for the time of their next run;
-        those that gave nothing pause."""
-        now = monotonic()
+    def chosen_fairly(
+        self, heads: Iterable[TaskHead], tenant_of: Callable[[int], object], *, evenly: bool
+    ) -> list[TaskHead]:
+        """The heads of a release: of each tenant those that its claim would take first, and one of each in turn."""
+        of_tenants: defaultdict[object, list[TaskHead]] = defaultdict(list)
         for head in heads:
-            key = key_of_head(head)
-            if (head.job, head.queue) in gave:
-                self._pauses.pop(key, None)
-            else:
-                self._pause(key, now)
-            self._forget(key)
+            of_tenants[tenant_of(head.queue)].append(head)
+        lines = [self.chosen(some, evenly=evenly) for some in of_tenants.values()]
+        random.shuffle(lines)
+        longest = max(map(len, lines), default=0)
+        return [line[turn] for turn in range(longest) for line in lines if turn < len(line)][:MAX_HEADS]
 
-    def released(self, heads: Iterable[TaskHead], counts: Counter[tuple[int, int]], most: int) -> None:
-        """A release took so many runs of these jobs and queues. A head that gave nothing is read again when its pause
-        is over; that others of its queue wait in `live_runs` already is the usual reason."""
+    # --- the result of a claim or a release ---
+
+    def claimed(self, heads: Iterable[TaskHead], counts: Counter[tuple[int, int]], each: int, *, full: bool) -> None:
+        """A claim took so many runs of these jobs and queues, and `each` of a head at most. A head that gave fewer has
+        nothing else that is ready, and is read again for the time of its next run; one that gave nothing pauses, unless
+        the claim was `full` before."""
         now = monotonic()
         for head in heads:
             key, count = key_of_head(head), counts[head.job, head.queue]
+            if count:
+                self._turns[key] = now
+                self._pauses.pop(key, None)
+            elif full:
+                continue
+            else:
+                self._pause(key, now)
+            if count < each:
+                self._forget(key)
+
+    def released(self, heads: Iterable[TaskHead], counts: Counter[tuple[int, int]], most: int) -> None:
+        """As `claimed`, for a release of `most` runs of a head at most. Where a head gives nothing, others of its queue
+        mostly wait in `live_runs` already: then it is read again when its pause is over."""
+        now = monotonic()
+        for head in heads:
+            key, count = key_of_head(head), counts[head.job, head.queue]
+            self._turns[key] = now
             if count:
                 self._pauses.pop(key, None)
             elif self._pauses.get(key, (0.0, 0.0))[0] <= now:
@@ -199,45 +215,20 @@ def key_of_head(head: TaskHead) -> HeadKey:
     return head.job, head.queue, head.keyed, head.priority
 
 
-def chosen_first(heads: list[TaskHead], *, evenly: bool) -> list[TaskHead]:
-    """The heads of a claim, those with the highest priority first, and among these in the given order."""
-    if not evenly:
-        heads.sort(key=_urgency)
-    return heads[:MAX_HEADS]
-
-
-def chosen_fairly(heads: Iterable[TaskHead], tenant_of: Callable[[int], object], *, evenly: bool) -> list[TaskHead]:
-    """The heads of a release: of each tenant those that its claim would take first, and one of each in turn."""
-    of_tenants: defaultdict[object, list[TaskHead]] = defaultdict(list)
-    for head in heads:
-        of_tenants[tenant_of(head.queue)].append(head)
-    for some in of_tenants.values():
-        random.shuffle(some)
-    lines = [chosen_first(some, evenly=evenly) for some in of_tenants.values()]
-    random.shuffle(lines)
-    longest = max(map(len, lines), default=0)
-    return [line[turn] for turn in range(longest) for line in lines if turn < len(line)][:MAX_HEADS]
-
-
 def in_bands(heads: Sequence[TaskHead], *, evenly: bool) -> Iterator[list[TaskHead]]:
-    """Parts with and without concurrency keys, because each kind has its own statement, in the order in which they are
-    claimed. Where both have the same priority, either may be first."""
+    """The parts of a claim, in their order: each is claimed by one statement. Runs with and without concurrency keys
+    have their own statements, and so have the highest priorities, so that tasks of one priority share the capacity.
+    Where both kinds have the same priority, either may be first."""
     kinds = [True, False] if random.random() < 0.5 else [False, True]
-    if not evenly:
-        heads = sorted(heads, key=lambda head: (-head.priority, kinds.index(head.keyed)))
-        bands = 0
-        while heads and bands < MAX_BANDS - 2:
-            keyed = heads[0].keyed
-            count = next((n for n, head in enumerate(heads) if head.keyed is not keyed), len(heads))
-            yield list(heads[:count])
-            heads, bands = heads[count:], bands + 1
-        if heads:
-            kinds = [heads[0].keyed, not heads[0].keyed]
-    for keyed in kinds:
-        some = [head for head in heads if head.keyed is keyed]
+    left = list(heads)
+    for _ in range(0 if evenly else MAX_BANDS - len(kinds)):
+        if left:
+            first = min(left, key=lambda head: (-head.priority, kinds.index(head.keyed)))
+            band = [head for head in left if (head.priority, head.keyed) == (first.priority, first.keyed)]
+            left = [head for head in left if (head.priority, head.keyed) != (first.priority, first.keyed)]
+            yield band
+    left.sort(key=lambda head: -head.priority)
+    for keyed in (left[0].keyed, not left[0].keyed) if left and not evenly else kinds:
+        some = [head for head in left if head.keyed is keyed]
         if some:
             yield some
-
-
-def _urgency(head: TaskHead) -> int:
-    return -head.priority

@@ -10,13 +10,15 @@ import subprocess
 import sys
 import time
 from collections.abc import Mapping
-from contextlib import closing
+from contextlib import ExitStack, closing
 from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from detent.domain.identity import ON_DEMAND
-from tests.support.fleet.members import Fleet, Member
+from tests.support.fleet.failover import STREAMING
+from tests.support.fleet.members import UNREACHABLE, Fleet, Member
+from tests.support.fleet.network import Links
 from tests.support.fleet.recorder import ROOT, Recorder
 from tests.support.fleet.records import Attempt, Audit
 from tests.support.fleet.servers import Server
@@ -56,19 +58,23 @@ class Scale(NamedTuple):
     node_life: tuple[float, float] = (3.0, 12.0)
     enqueuer_life: tuple[float, float] = (1.0, 8.0)
     server_options: Mapping[str, str] = {}
+    # The primary crashes once half of the runs are there, and its synchronous standby takes its place.
+    promotes: bool = False
 
 
 class Trade:
     """All processes of one record, and what was done to them."""
 
-    def __init__(self, folder: Path, scale: Scale, seed: int, server: Server) -> None:
+    def __init__(self, folder: Path, scale: Scale, seed: int, server: Server, links: Links) -> None:
         self.folder = folder
         self.scale = scale
         self.seed = seed
         self.server = server
-        self.fleet = Fleet(
-            folder, DETENT_DATABASE_URL=server.url, DETENT_LEASE_TTL_SECONDS=f"{scale.ttl:g}", DETENT_LOG_FORMAT="json"
-        )
+        self.links = links
+        self.link = links.add(server.port) if scale.promotes else None
+        self.url = server.url if self.link is None else Server.url_at(self.link.port)
+        self.standby: Server | None = None
+        self.fleet = Fleet(folder, DETENT_DATABASE_URL=self.url, DETENT_LEASE_TTL_SECONDS=f"{scale.ttl:g}")
         self.notes = folder / "notes.jsonl"
         self.notes.touch()
         self.kills: list[Kill] = []
@@ -103,7 +109,7 @@ class Trade:
             await node.kill()
         elif step and node.process.returncode == -signal.SIGKILL:
             self.kills.append(Kill(member.name, time.time(), step))
-        else:
+        elif not (self.scale.promotes and node.process.returncode == UNREACHABLE):
             self.gone.append(f"{node.name} (with code {node.process.returncode})")
 
     # --- enqueuers ---
@@ -119,7 +125,7 @@ class Trade:
         """One process, from its start until it is killed."""
         path = self.folder / f"enqueuer-{name}.log"
         with path.open("wb") as log:
-            arguments = (self.server.url, str(self.notes), str(chance.random()))
+            arguments = (self.url, str(self.notes), str(chance.random()))
             process = subprocess.Popen(
                 [sys.executable, "-m", "tests.support.orders.enqueuer", *arguments],
                 cwd=ROOT,
@@ -146,15 +152,43 @@ class Trade:
         except TimeoutError:
             return
 
+    # --- the database ---
+
+    async def follow(self) -> None:
+        """Give the server a standby that has every commit before its caller is answered."""
+        self.standby = Server(self.folder, "standby")
+        await self.standby.copy(self.server, self.server.port)
+        await self.standby.start()
+        async with self.server.session() as look:
+            await look.execute("ALTER SYSTEM SET synchronous_standby_names = 'standby'")
+            await look.execute("SELECT pg_reload_conf()")
+            await until(lambda: look.fetchval(STREAMING, "sync"), START_SECONDS, "the standby to follow")
+
+    async def promote(self) -> None:
+        assert self.standby is not None
+        assert self.link is not None
+        self.kills.append(Kill(self.server.name, time.time()))
+        await self.server.stop("immediate")
+        await self.standby.promote()
+        self.links.switch(self.link, self.standby.port)
+        self.server = self.standby
+
     async def count_runs(self) -> None:
         """Until there are enough, and enough was broken."""
+        if self.scale.promotes:
+            await self._enough(self.scale.runs // 2)
+            await self.promote()
+        await self._enough(self.scale.runs)
+        self.over.set()
+
+    async def _enough(self, wanted: int) -> None:
         async with self.server.session() as look:
             while not self.over.is_set():
                 await self._wait(0.5)
                 runs, lost = await look.fetchrow(COUNT)
                 killed = {kill.place[0] for kill in self.kills}
-                if runs >= self.scale.runs and lost and len(killed) == len("ne"):
-                    self.over.set()
+                if runs >= wanted and lost and killed >= set("ne"):
+                    return
 
 
 def _is_ready(path: Path, process: subprocess.Popen[bytes]) -> bool:
@@ -164,11 +198,16 @@ def _is_ready(path: Path, process: subprocess.Popen[bytes]) -> bool:
 async def perform(folder: Path, scale: Scale, seed: int) -> OrderBook:
     server = Server(folder, "primary")
     await server.create(track_commit_timestamp="on", **scale.server_options)
-    with closing(server):
+    with closing(Links()) as links, ExitStack() as servers:
+        servers.callback(server.close)
         await server.start()
         await server.make_database()
-        trade = Trade(folder, scale, seed, server)
+        trade = Trade(folder, scale, seed, server, links)
         await trade.fleet.command("db", "migrate")
+        if scale.promotes:
+            await trade.follow()
+            assert trade.standby is not None
+            servers.callback(trade.standby.close)
         for name in (*scale.nodes, "api"):
             trade.fleet.add(name)
         with closing(Recorder(folder)) as recorder, closing(trade.fleet):
@@ -231,7 +270,12 @@ async def _book(
         [run for kind, *values in notes for run in (values if kind == "rolled back" else values[1:])],
         [values[0] for kind, *values in notes if kind == "repeated"],
         left,
-        {**trade.fleet.logs(), trade.server.name: trade.server.log.read_text("utf-8", "replace")},
+        {**trade.fleet.logs(), **_server_logs(trade)},
         gone,
         audit,
     )  # fmt: skip
+
+
+def _server_logs(trade: Trade) -> dict[str, str]:
+    servers = [Server(trade.folder, name) for name in ("primary", "standby")]
+    return {server.name: server.log.read_text("utf-8", "replace") for server in servers if server.log.exists()}

@@ -13,7 +13,7 @@ import os
 import random
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from datetime import timedelta
 from typing import Any, Literal, NamedTuple
 from uuid import uuid4
@@ -26,9 +26,17 @@ CONNECTIONS = 4
 CUSTOMERS = 50
 MAX_BATCH = 30
 # While this many runs wait, nothing more is enqueued: the load lasts as long as the kills.
-MAX_WAITING = 3000
+MAX_WAITING = 1500
 LOOK_EVERY = 0.2
 READY = "ready\n"
+CONNECT_SECONDS = 5.0
+AWAY = (
+    OSError,
+    TimeoutError,
+    asyncpg.InterfaceError,
+    asyncpg.PostgresConnectionError,
+    asyncpg.OperatorInterventionError,
+)
 ROLLBACK_SHARE, SAVEPOINT_SHARE, DELAYED_SHARE, RANKED_SHARE, SINGLE_SHARE, LONG_SHARE = 0.08, 0.05, 0.1, 0.1, 0.4, 0.02
 LONGEST_DELAY = 3.0
 Isolation = Literal["read_committed", "repeatable_read", "serializable"]
@@ -90,14 +98,25 @@ class Enqueuer:
 
     async def run(self) -> None:
         async with asyncio.TaskGroup() as group:
-            group.create_task(self._watch())
-            for _ in range(CONNECTIONS):
-                group.create_task(self._place_orders())
+            for work in (self._watch, *[self._place_orders] * CONNECTIONS):
+                group.create_task(self._connected(work))
+            sys.stdout.write(READY)
+            sys.stdout.flush()
 
-    async def _watch(self) -> None:
-        look = await asyncpg.connect(self._url)
-        sys.stdout.write(READY)
-        sys.stdout.flush()
+    async def _connected(self, work: Callable[[Any], Awaitable[None]]) -> None:
+        """The database may crash and come back elsewhere. Whether a transaction was committed of which no answer came,
+        only the table knows."""
+        while True:
+            try:
+                connection = await asyncpg.connect(self._url, timeout=CONNECT_SECONDS)
+                try:
+                    await work(connection)
+                finally:
+                    connection.terminate()
+            except AWAY:
+                await asyncio.sleep(LOOK_EVERY)
+
+    async def _watch(self, look: Any) -> None:
         while True:
             waiting = await look.fetchval("SELECT count(*) FROM (SELECT FROM detent.backlog LIMIT $1) b", MAX_WAITING)
             if waiting < MAX_WAITING:
@@ -106,8 +125,7 @@ class Enqueuer:
                 self._room.clear()
             await asyncio.sleep(LOOK_EVERY)
 
-    async def _place_orders(self) -> None:
-        connection = await asyncpg.connect(self._url)
+    async def _place_orders(self, connection: Any) -> None:
         while True:
             await self._room.wait()
             await self._transact(connection)

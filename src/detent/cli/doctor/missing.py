@@ -9,11 +9,13 @@ from detent.cli import times
 from detent.cli.doctor.cluster import check_nodes, check_partitions
 from detent.cli.doctor.results import Case, number, some
 from detent.cli.doctor.unfired import check_jobs
+from detent.domain.job import TASK_NEEDS
 from detent.store import sql
 
 SINCE = timedelta(days=7)
 OVERDUE = timedelta(seconds=10)
 PATIENCE = timedelta(minutes=1)
+COUNTED = 100_000
 
 REASONS = {
     "merged": "Several ticks were missed and only the latest ran, because missed_window is RUN_ONCE.",
@@ -75,7 +77,7 @@ async def _orphans(case: Case) -> None:
 
 
 async def waiting(case: Case) -> None:
-    for row in await case.doctor.ask(sql.doctor.WAITING, PATIENCE, case.number):
+    for row in await case.doctor.ask(sql.doctor.WAITING, PATIENCE, case.number, COUNTED):
         since = times.relative(times.written(row["oldest"]), times.now())
         names = some(row["names"], 0)
         text = (
@@ -90,6 +92,7 @@ def _limit_of(queue: str) -> str:
 
 def _worker_for(queue: str, needs: str) -> str:
     option = "" if queue == "default" else f" --queue {queue}"
+    needs = needs.removeprefix(TASK_NEEDS)
     if needs == "shell":
         return (
             f"Shell jobs need a worker that allows them for their tenant: detent worker --allow-shell TENANT{option}."

@@ -103,7 +103,10 @@ async def retry(api: Api, names: Names, form: Form) -> ChangeAnswer:
 
 async def cancel(api: Api, names: Names, form: Form) -> ChangeAnswer:
     done = await lifecycle.cancel_runs_of_job(api, names["id"])
-    return ChangeAnswer(f"Cancelled {len(done.cancelled)} runs; {len(done.stopping)} running ones are being stopped.")
+    more = " More wait: cancel again to continue." if done.more else ""
+    return ChangeAnswer(
+        f"Cancelled {len(done.cancelled):,} runs; {len(done.stopping)} running ones are being stopped.{more}"
+    )
 
 
 async def delete(api: Api, names: Names, form: Form) -> ChangeAnswer:

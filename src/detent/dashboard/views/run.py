@@ -14,7 +14,6 @@ from detent.domain.job import HttpTarget
 from detent.domain.sensitive import masked_headers
 from detent.domain.states import OPEN, RunStatus
 from detent.errors import DetentError
-from detent.jobs.explanation import explain, span
 from detent.store.overview import RunInput
 
 NEVER_RAN = (RunStatus.SKIPPED, RunStatus.MISSED)
@@ -27,6 +26,7 @@ async def load(page: PageRequest) -> dict[str, Any]:
     return {
         "run": run,
         "manual": key.manual,
+        "on_demand": key.on_demand,
         "repeat": key.repeat,
         "first": key.first,
         "open": run.status in OPEN,
@@ -79,20 +79,10 @@ def request_of(run: Run, given: RunInput | None, *, hidden: bool = True) -> list
 
 
 async def _story(page: PageRequest, run: Run, key: RunKey) -> list[str]:
-    if not key.manual and not key.repeat:
-        try:
-            story = await page.api.jobs.explainer.story(run.job_id, run.scheduled_at.isoformat(), tenant=page.tenant)
-            return explain(story.facts)
-        except DetentError as error:
-            return [error.message]
-    origin = "It was started manually, outside the schedule." if key.manual else "It was started by the schedule."
-    sentences = [origin] if not key.repeat else [f"Repeat {key.repeat} of an earlier run.", origin]
-    for attempt in run.attempts:
-        took = "" if attempt.started_at is None else f" after {span(attempt.finished_at - attempt.started_at)}"
-        sentences.append(f"Attempt {attempt.attempt} {attempt.outcome}{took}.")
-    if run.status in OPEN:
-        sentences.append(f"The run is {run.status}.")
-    return sentences
+    try:
+        return await page.api.jobs.explainer.run(run, key, tenant=page.tenant)
+    except DetentError as error:
+        return [error.message]
 
 
 view = PageView("run", "/runs/{id}", load, ("state", "tracks", "sent", "result", "story"))

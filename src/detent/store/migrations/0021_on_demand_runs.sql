@@ -5,6 +5,28 @@
 -- Nodes of older releases never claim such a run: its queue is a row whose `needs` begin with `task:`, which they do not
 -- serve.
 
+-- All locks first. Statements of the nodes that are running lock these tables too, each in its own order, and a migration that
+-- changed one table after another would be part of a deadlock with them: one of both would fail, after a second in which
+-- nothing fires. This waits only a moment for each lock, releases those that it has, and tries again.
+DO $$
+DECLARE
+    usual_timeout text := current_setting('lock_timeout');
+BEGIN
+    PERFORM set_config('lock_timeout', '100ms', true);
+    FOR attempt IN 1..300 LOOP
+        BEGIN
+            LOCK TABLE tenants IN SHARE ROW EXCLUSIVE MODE;
+            LOCK TABLE cursors, runs, live_runs, run_history, pull_leases IN ACCESS EXCLUSIVE MODE;
+            PERFORM set_config('lock_timeout', usual_timeout, true);
+            RETURN;
+        EXCEPTION WHEN lock_not_available OR deadlock_detected THEN
+            PERFORM pg_sleep(random() / 10);
+        END;
+    END LOOP;
+    RAISE EXCEPTION 'another program holds locks on the tables of detent: end its transactions, then try again'
+        USING ERRCODE = 'lock_not_available';
+END $$;
+
 -- A claimed run of a task has its serial as its lane, far above the lanes of ticks. A rewrite, of a small table.
 ALTER TABLE live_runs ALTER COLUMN lane TYPE integer;
 ALTER TABLE pull_leases ALTER COLUMN lane TYPE integer;
@@ -15,6 +37,9 @@ CREATE INDEX live_tasks ON live_runs (lane) WHERE lane >= 32768;
 -- own: for payloads of usual size, a copy in each of the three tables is less WAL than one more row with its index entry.
 ALTER TABLE live_runs ADD COLUMN payload jsonb, ADD COLUMN key text;
 ALTER TABLE run_history ADD COLUMN payload jsonb, ADD COLUMN key text;
+
+-- Runs in lanes that wait for a place of their concurrency key: until they have one, not_before is infinity.
+CREATE INDEX live_unadmitted ON live_runs (key, job) WHERE not_before = 'infinity';
 
 -- Serials of on-demand runs: domain/identity.py ON_DEMAND to MAX_SERIAL. Cyclic: (job, millisecond, serial) is unique, unless
 -- 67 million runs later the same millisecond is asked for again; then a primary key refuses it.
@@ -31,9 +56,6 @@ ALTER TABLE cursors DROP CONSTRAINT cursors_priority_check;
 ALTER TABLE cursors ADD CONSTRAINT cursors_priority_check CHECK (priority BETWEEN -100 AND 100) NOT VALID,
     ADD CONSTRAINT cursors_task_check CHECK (NOT task OR next_tick IS NULL) NOT VALID,
     ADD CONSTRAINT cursors_key_check CHECK (key_limit > 0 AND key_rate > 0) NOT VALID;
-
--- For lists of a tenant's tasks, by its queues. Jobs with a schedule have no entry, and their fires update none of its columns.
-CREATE INDEX cursors_tasks ON cursors (queue, job) WHERE task;
 
 CREATE TABLE backlog (
     job          bigint NOT NULL,
@@ -114,9 +136,11 @@ SELECT set_config('detent.view_options', coalesce(array_to_string(reloptions, ',
 CREATE OR REPLACE VIEW runs AS
 SELECT job, scheduled_at, serial,
        CASE WHEN owner IS NOT NULL THEN 'running' WHEN attempt > 1 OR crashes > 0 THEN 'retrying' ELSE 'pending' END AS status,
-       CASE WHEN cancel THEN 'cancelling' END AS reason, attempt, token, owner AS node, revision,
+       CASE WHEN cancel THEN 'cancelling' WHEN not_before = 'infinity' AND lane >= 0 THEN 'waiting for its concurrency key'
+       END AS reason, attempt, token, owner AS node, revision,
        started_at, NULL::timestamptz AS finished_at, NULL::text AS result,
-       NULL::integer AS ticks, NULL::timestamptz AS until, not_before, false AS waiting, key, payload
+       NULL::integer AS ticks, NULL::timestamptz AS until,
+       CASE WHEN not_before = 'infinity' THEN scheduled_at ELSE not_before END AS not_before, false AS waiting, key, payload
   FROM live_runs
 UNION ALL
 SELECT job, scheduled_at, serial,
@@ -136,6 +160,23 @@ BEGIN
     END IF;
 END $$;
 
+-- Where on-demand runs wait that are not parked, with the time of the first of each, from one to the next through the index.
+-- `startable`: they wait for a worker and for nothing else. A job with a schedule has to have a free lane.
+CREATE VIEW backlog_heads AS
+WITH RECURSIVE heads AS (
+    (SELECT job, queue, keyed, priority, not_before FROM backlog WHERE NOT parked
+      ORDER BY job, queue, keyed, priority, not_before LIMIT 1)
+    UNION ALL
+    SELECT next.* FROM heads CROSS JOIN LATERAL (
+        SELECT job, queue, keyed, priority, not_before FROM backlog
+         WHERE NOT parked AND (job, queue, keyed, priority) > (heads.job, heads.queue, heads.keyed, heads.priority)
+         ORDER BY job, queue, keyed, priority, not_before LIMIT 1) next)
+SELECT h.*, j.tenant, c.task AND j.status = 'active' AND h.queue <> ALL (ARRAY(SELECT queue FROM suspended_queues))
+       AND (SELECT held_at IS NULL FROM cluster) AS startable
+  FROM heads h
+ CROSS JOIN LATERAL (SELECT tenant, status FROM jobs WHERE job = h.job LIMIT 1) j
+ CROSS JOIN LATERAL (SELECT task FROM cursors WHERE job = h.job LIMIT 1) c;
+
 -- A hint to the workers, sent when the transaction of an enqueue commits: the trigger is deferred, so that a long transaction
 -- of the caller neither notifies too early nor holds the lock for long. NOTIFY takes a lock that all committing transactions
 -- share, therefore of those that commit together one notifies. Workers look again shortly after each hint, and by themselves.
@@ -152,16 +193,24 @@ CREATE CONSTRAINT TRIGGER notify_enqueued AFTER INSERT ON backlog DEFERRABLE INI
 
 ALTER FUNCTION notify_enqueued() SET plan_cache_mode = force_generic_plan;
 
--- The concurrency key of a run: its job's template with {{job}} and {{payload.a.b}} filled in. What is missing is empty.
+-- The concurrency key of a run: its job's template with {{job}} and {{payload.a.b}} filled in, as domain/concurrency.py does.
+-- A value that is missing or null is empty.
 CREATE FUNCTION rendered_key(template text, job text, payload jsonb) RETURNS text LANGUAGE plpgsql IMMUTABLE AS $$
 DECLARE
-    found text[];
-    result text := template;
+    literals text[] := regexp_split_to_array(template, '\{\{\s*[^{}\s]+\s*\}\}');
+    names text[] := ARRAY(SELECT (regexp_matches(template, '\{\{\s*([^{}\s]+)\s*\}\}', 'g'))[1]);
+    result text := literals[1];
+    value jsonb;
 BEGIN
-    FOR found IN SELECT regexp_matches(template, '(\{\{\s*([^{}\s]+)\s*\}\})', 'g') LOOP
-        result := replace(result, found[1], coalesce(
-            CASE WHEN found[2] = 'job' THEN job
-                 WHEN starts_with(found[2], 'payload.') THEN payload #>> string_to_array(substr(found[2], 9), '.') END, ''));
+    FOR n IN 1..cardinality(names) LOOP
+        value := CASE WHEN names[n] = 'job' THEN to_jsonb(job)
+                      ELSE payload #> string_to_array(substr(names[n], length('payload.') + 1), '.') END;
+        IF jsonb_typeof(value) IN ('object', 'array') THEN
+            RAISE EXCEPTION 'the concurrency key of % needs {{%}} to be a string, a number or a boolean', job, names[n]
+                USING ERRCODE = 'invalid_parameter_value';
+        END IF;
+        result := result || coalesce(CASE WHEN jsonb_typeof(value) = 'number' THEN trim_scale(value::numeric)::text
+                                          ELSE value #>> '{}' END, '') || literals[n + 1];
     END LOOP;
     RETURN result;
 END $$;
@@ -224,12 +273,20 @@ CREATE FUNCTION due_time(at timestamptz, delay interval, present timestamptz) RE
                 ELSE date_trunc('milliseconds', greatest(coalesce(at, present + delay), present)) END
 $$;
 
--- The concurrency key of a run, NULL if neither its job nor its enqueue asks for one. One that is too long is shortened.
+-- The concurrency key of a run, NULL if neither its job nor its enqueue asks for one, or the template gives an empty one. A
+-- key that is too long is shortened.
 CREATE FUNCTION concurrency_key_of(given text, template text, limited boolean, job text, payload jsonb) RETURNS text
     LANGUAGE sql IMMUTABLE AS $$
     SELECT CASE WHEN length(k) <= 200 THEN k ELSE left(k, 160) || md5(k) END
-      FROM (SELECT coalesce(given, CASE WHEN template IS NOT NULL THEN rendered_key(template, job, payload)
+      FROM (SELECT coalesce(given, CASE WHEN template IS NOT NULL THEN nullif(rendered_key(template, job, payload), '')
                                         WHEN limited THEN '' END) AS k) wanted
+$$;
+
+-- The concurrency key of the ticks of a job, NULL if it asks for none.
+CREATE FUNCTION tick_key(of_job bigint) RETURNS text LANGUAGE sql STABLE AS $$
+    SELECT concurrency_key_of(NULL, c.key_text, true, j.name, j.definition -> 'payload')
+      FROM cursors c JOIN jobs j ON j.job = c.job
+     WHERE c.job = of_job AND (c.key_limit IS NOT NULL OR c.key_rate IS NOT NULL)
 $$;
 
 -- As before, at a tenth of its cost, because the planner can inline it: an enqueue answers with the ids of its runs.
@@ -248,7 +305,7 @@ DECLARE
 BEGIN
     FOR each, position IN SELECT run, nth FROM jsonb_array_elements(runs) WITH ORDINALITY AS r (run, nth) LOOP
         BEGIN
-            PERFORM make_interval(secs => r.delay_seconds), make_interval(secs => r.unique_for_seconds)
+            PERFORM now() + make_interval(secs => r.delay_seconds), now() + make_interval(secs => r.unique_for_seconds)
                FROM jsonb_to_record(each) AS r (at timestamptz, delay_seconds double precision, priority integer,
                                                 unique_for_seconds double precision);
         EXCEPTION WHEN data_exception THEN
@@ -277,9 +334,12 @@ BEGIN
     IF jsonb_typeof(runs) IS DISTINCT FROM 'array' OR jsonb_array_length(runs) NOT BETWEEN 1 AND 10000 THEN
         RAISE EXCEPTION 'runs must be an array of 1 to 10,000 documents' USING ERRCODE = 'invalid_parameter_value';
     END IF;
-    SELECT j.job, j.name, j.tenant, c.queue, CASE WHEN c.task THEN c.queue ELSE on_demand_queue(j.tenant, c.queue, NULL) END AS own_queue, c.revision, c.priority, c.once,
-           c.key_text, c.key_limit IS NOT NULL OR c.key_rate IS NOT NULL AS limited,
-           (SELECT incarnation FROM cluster) << 22 | 1 AS token, coalesce(max_payload, t.max_payload_bytes, 1048576) AS max_payload
+    SELECT j.job, j.name, j.tenant, c.queue, c.revision, c.priority, c.once, c.key_text,
+           CASE WHEN c.task THEN c.queue ELSE on_demand_queue(j.tenant, c.queue, NULL) END AS own_queue,
+           c.key_limit IS NOT NULL OR c.key_rate IS NOT NULL AS limited,
+           CASE WHEN c.key_text IS NOT NULL THEN j.definition -> 'payload' END AS payload,
+           (SELECT incarnation FROM cluster) << 22 | 1 AS token,
+           coalesce(max_payload, t.max_payload_bytes, 1048576) AS max_payload
       INTO known
       FROM jobs j JOIN cursors c ON c.job = j.job JOIN tenants t ON t.tenant = j.tenant
      WHERE j.job = of_job AND j.status <> 'deleted';
@@ -325,7 +385,8 @@ BEGIN
         WITH wanted AS MATERIALIZED (
             SELECT r.nth, r.run -> 'payload' AS payload, nextval('on_demand_serials')::integer AS serial,
                    CASE WHEN known.limited OR known.key_text IS NOT NULL
-                        THEN concurrency_key_of(NULL, known.key_text, known.limited, known.name, r.run -> 'payload') END AS key
+                        THEN concurrency_key_of(NULL, known.key_text, known.limited, known.name,
+                                                coalesce(r.run -> 'payload', known.payload)) END AS key
               FROM jsonb_array_elements(runs) WITH ORDINALITY AS r (run, nth)),
         added AS (
             INSERT INTO backlog (job, scheduled_at, not_before, token, serial, queue, revision, priority, once, keyed, wakes, key,
@@ -342,7 +403,8 @@ BEGIN
                nextval('on_demand_serials')::integer AS serial,
                CASE WHEN r.queue IS NULL THEN known.own_queue
                     ELSE on_demand_queue(known.tenant, known.queue, r.queue) END AS queue,
-               concurrency_key_of(r.concurrency_key, known.key_text, known.limited, known.name, r.run -> 'payload') AS key,
+               concurrency_key_of(r.concurrency_key, known.key_text, known.limited, known.name,
+                                  coalesce(r.run -> 'payload', known.payload)) AS key,
                -- Of those with one unique key in one call, the first is created.
                CASE WHEN r.unique_key IS NOT NULL
                     THEN row_number() OVER (PARTITION BY r.unique_key ORDER BY r.nth) END AS rank
@@ -437,10 +499,11 @@ DECLARE
     serial integer;
 BEGIN
     SELECT j.job, c.queue, c.task, c.revision, c.priority, c.once, num_nonnulls(c.key_limit, c.key_rate, c.key_text) > 0 AS keyed,
-           (k.incarnation << 22) | 1 AS token, coalesce(t.max_payload_bytes, 1048576) AS max_payload INTO known
+           (k.incarnation << 22) | 1 AS token, coalesce(t.max_payload_bytes, 1048576) AS max_payload,
+           EXISTS (SELECT FROM nodes n WHERE NOT n.evicted AND coalesce(n.knows, 0) < 21) AS older INTO known
       FROM cluster k, tenants t JOIN jobs j ON j.tenant = t.tenant JOIN cursors c ON c.job = j.job
      WHERE t.name = $10 AND j.name = $1 AND j.status <> 'deleted';
-    IF NOT FOUND OR session_user <> current_user OR current_setting('role') <> 'none' THEN
+    IF NOT FOUND OR known.older OR session_user <> current_user OR current_setting('role') <> 'none' THEN
         PERFORM enqueued_job($1, $10);        -- raises what is wrong
     END IF;
     IF known.keyed OR NOT known.task OR num_nonnulls($6, $7, $8, $9) > 0 THEN
@@ -504,8 +567,8 @@ BEGIN
     FOREACH signature IN ARRAY ARRAY[
         'enqueue(text, jsonb, timestamptz, interval, integer, text, text, interval, text, text)',
         'enqueue_many(text, jsonb, text)'] LOOP
-        EXECUTE format('ALTER FUNCTION %s SECURITY DEFINER SET search_path = %I, pg_temp SET plan_cache_mode = force_generic_plan',
-                       signature, current_schema());
+        EXECUTE format('ALTER FUNCTION %s SECURITY DEFINER SET search_path = %I, pg_temp '
+                       'SET plan_cache_mode = force_generic_plan', signature, current_schema());
         EXECUTE format('REVOKE ALL ON FUNCTION %s FROM PUBLIC', signature);
     END LOOP;
 END $$;

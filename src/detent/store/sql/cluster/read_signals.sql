@@ -1,9 +1,10 @@
 -- The state of the cluster, in one row, for metrics. $1 the maximum that is counted of each kind, $2 the maximum of due
 -- ticks that are counted in a partition. Nothing here reads more than that: due ticks are found in each partition's
--- part of the index, ready runs by skipping from one queue and priority to the next, dead runs by their index. Each
--- lookup for one of them has a LIMIT 1, so that no plan reads all jobs instead, whatever number of rows it estimates. A
--- job was not executed for two of its intervals when its tick is due for longer than one, or when its run has waited
--- for two and never began. The interval is the last one.
+-- part of the index, ready runs by skipping from one queue and priority to the next, dead runs by their index.
+-- On-demand runs are ready when nothing but a worker is missing: not those of paused tasks, nor those that wait for a
+-- key. Each lookup for one of them has a LIMIT 1, so that no plan reads all jobs instead, whatever number of rows it
+-- estimates. A job was not executed for two of its intervals when its tick is due for longer than one, or when its run
+-- has waited for two and never began. The interval is the last one.
 WITH RECURSIVE heads AS (
     (SELECT queue, priority, not_before FROM live_runs WHERE owner IS NULL AND lane >= 0
       ORDER BY queue, priority, not_before LIMIT 1)
@@ -21,6 +22,11 @@ ready AS MATERIALIZED (
         SELECT job, scheduled_at, not_before, attempt, crashes FROM live_runs
          WHERE queue = h.queue AND priority = h.priority AND owner IS NULL AND lane >= 0 AND not_before <= now()
          ORDER BY not_before LIMIT $1::bigint) r LIMIT $1::bigint),
+task_heads AS MATERIALIZED (SELECT * FROM backlog_heads WHERE startable AND not_before <= now()),
+ready_tasks AS (
+    SELECT FROM task_heads h CROSS JOIN LATERAL (
+        SELECT FROM backlog WHERE job = h.job AND queue = h.queue AND keyed = h.keyed AND priority = h.priority
+           AND NOT parked AND not_before <= now() LIMIT $1::bigint) b LIMIT $1::bigint),
 dead AS (
     SELECT FROM run_history h CROSS JOIN LATERAL (SELECT status FROM jobs WHERE job = h.job LIMIT 1) j
      WHERE h.status = 2 AND h.reason IS DISTINCT FROM 'discarded' AND j.status <> 'deleted' LIMIT $1::bigint),
@@ -30,8 +36,8 @@ standing AS (
       FROM nodes)
 SELECT (SELECT count(*) FROM due) AS ticks_due,
        now() - (SELECT min(fire_at) FROM due) AS oldest_due,
-       (SELECT count(*) FROM ready) AS runs_ready,
-       now() - (SELECT min(not_before) FROM ready) AS oldest_ready,
+       least((SELECT count(*) FROM ready) + (SELECT count(*) FROM ready_tasks), $1::bigint) AS runs_ready,
+       now() - least((SELECT min(not_before) FROM ready), (SELECT min(not_before) FROM task_heads)) AS oldest_ready,
        (SELECT count(*) FROM due WHERE isfinite(last_tick) AND now() - next_tick > next_tick - last_tick)
      + (SELECT count(DISTINCT r.job) FROM (SELECT * FROM ready ORDER BY not_before LIMIT 1000) r
          CROSS JOIN LATERAL (SELECT last_tick, next_tick FROM cursors WHERE job = r.job LIMIT 1) c

@@ -1,18 +1,20 @@
--- As cursor/fire, for jobs with max_runs, with ticks to skip or, since an edit, with runs in more lanes than they have,
--- and after a lock timeout: it locks first and skips locked cursors. For the third kind it counts the runs, not the
--- lanes. runs_left decreases only for ticks that became runs, which a plain UPDATE cannot know; the last run completes
--- the job. Parameters and answer as in cursor/fire, and $9: do not skip ticks for which no lane is free but leave them
--- due ('refused'), for ticks that are late for a reason outside their job. Status 4 is skipped, lane -1 is where the
--- runs of QUEUE wait.
+-- As cursor/fire, for jobs with max_runs, with ticks to skip, with concurrency keys or, since an edit, with runs in
+-- more lanes than they have, and after a lock timeout: it locks first and skips locked cursors. For the third kind it
+-- counts the runs, not the lanes. runs_left decreases only for ticks that became runs, which a plain UPDATE cannot
+-- know; the last run completes the job. Parameters and answer as in cursor/fire, and $9: do not skip ticks for which no
+-- lane is free but leave them due ('refused'), for ticks that are late for a reason outside their job. Status 4 is
+-- skipped, lane -1 is where the runs of QUEUE wait. A run with a concurrency key is nobody's until run/admit gives it a
+-- place of the key; the answer says 'key'.
 WITH fence AS MATERIALIZED (SELECT node FROM nodes WHERE node = $1 AND NOT evicted FOR KEY SHARE),
 batch AS MATERIALIZED (
     SELECT * FROM unnest($4::bigint[], $5::timestamptz[], $6::integer[], $7::timestamptz[], $8::timestamptz[])
         AS t (job, tick, generation, next_tick, fire_at)),
 locked AS MATERIALIZED (
     SELECT c.*, batch.tick, batch.next_tick, batch.fire_at,
-           c.skips AND EXISTS (SELECT FROM skips s WHERE s.job = batch.job AND s.tick = batch.tick) AS unwanted
+           c.skips AND EXISTS (SELECT FROM skips s WHERE s.job = batch.job AND s.tick = batch.tick) AS unwanted,
+           CASE WHEN c.key_limit IS NOT NULL OR c.key_rate IS NOT NULL THEN tick_key(c.job) END AS key
       FROM fence, batch CROSS JOIN LATERAL (
-        SELECT job, queue, revision, lanes, priority, once, runs_left, skips, crowded FROM cursors
+        SELECT job, queue, revision, lanes, priority, once, runs_left, skips, crowded, key_limit, key_rate FROM cursors
          WHERE job = batch.job AND next_tick = batch.tick AND generation = batch.generation AND fire_at <= now()
            AND queue <> ALL (ARRAY(SELECT queue FROM suspended_queues))
            AND NOT ($9::boolean AND CASE lanes
@@ -32,16 +34,17 @@ placed AS MATERIALIZED (
          WHERE NOT EXISTS (SELECT FROM live_runs r WHERE r.job = locked.job AND r.lane = g)
          ORDER BY g LIMIT 1) END AS lane FROM locked),
 inserted AS (
-    INSERT INTO live_runs (job, scheduled_at, token, owner, not_before, queue, revision, lane, priority, once)
-    SELECT job, tick, $2::bigint << 22 | 1, CASE WHEN lane >= 0 THEN $3::bigint END, tick, queue, revision, lane,
-           priority, once
+    INSERT INTO live_runs (job, scheduled_at, token, owner, not_before, queue, revision, lane, priority, once, key)
+    SELECT job, tick, $2::bigint << 22 | 1, CASE WHEN lane >= 0 AND key IS NULL THEN $3::bigint END,
+           CASE WHEN key IS NULL THEN tick ELSE 'infinity' END, queue, revision, lane, priority, once, key
       FROM placed WHERE lane IS NOT NULL
-    ON CONFLICT (job, lane) DO NOTHING RETURNING job, lane),
+    ON CONFLICT (job, lane) DO NOTHING RETURNING job, lane, key),
 queued AS (
-    INSERT INTO live_runs (job, scheduled_at, token, not_before, queue, revision, lane, priority, once)
-    SELECT job, tick, $2::bigint << 22 | 1, tick, queue, revision, lanes, priority, once
+    INSERT INTO live_runs (job, scheduled_at, token, not_before, queue, revision, lane, priority, once, key)
+    SELECT job, tick, $2::bigint << 22 | 1, CASE WHEN key IS NULL THEN tick ELSE 'infinity' END, queue, revision, lanes,
+           priority, once, key
       FROM placed WHERE lanes < 0 AND lane = 0 AND job NOT IN (SELECT job FROM inserted)
-    ON CONFLICT (job, lane) DO NOTHING RETURNING job, lane),
+    ON CONFLICT (job, lane) DO NOTHING RETURNING job, lane, key),
 made AS (SELECT * FROM inserted UNION ALL SELECT * FROM queued),
 history AS (
     INSERT INTO run_history (job, scheduled_at, finished_at, serial, revision, status, reason)
@@ -58,7 +61,7 @@ moved AS (
       FROM (SELECT locked.*, locked.runs_left - (m.job IS NOT NULL)::integer AS left_over
               FROM locked LEFT JOIN made m USING (job)) d
      WHERE c.job = d.job)
-SELECT job, lane, NULL AS why FROM made WHERE lane <> 0
+SELECT job, lane, CASE WHEN key IS NOT NULL THEN 'key' END AS why FROM made WHERE lane <> 0 OR key IS NOT NULL
 UNION ALL SELECT job, NULL, CASE WHEN unwanted THEN 'by request' ELSE 'overlap' END FROM locked
            WHERE job NOT IN (SELECT job FROM made)
 UNION ALL SELECT job, NULL, 'refused' FROM batch WHERE job NOT IN (SELECT job FROM locked)

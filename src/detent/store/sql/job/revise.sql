@@ -19,6 +19,9 @@ revised AS (
     UPDATE cursors c SET generation = c.generation + 1, revision = c.revision + 1, lanes = locked.lanes,
            queue = locked.queue, schedule = locked.schedule, priority = locked.priority, grace = locked.grace,
            once = locked.once, runs_left = locked.runs_left, missed = locked.missed, max_missed = locked.max_missed,
+           -- A task has no tick; cursor/move follows.
+           next_tick = CASE WHEN NOT locked.task THEN c.next_tick END,
+           fire_at = CASE WHEN NOT locked.task THEN c.fire_at END,
            task = locked.task, key_limit = locked.key_limit, key_rate = locked.key_rate,
            key_shared = locked.key_shared, key_text = locked.key_text
       FROM locked WHERE c.job = locked.job

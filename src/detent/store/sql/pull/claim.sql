@@ -46,7 +46,8 @@ taken AS (
          RETURNING r.*),
 known AS MATERIALIZED (
     SELECT t.job, t.lane, t.scheduled_at, t.serial, t.token, t.revision, t.attempt, t.crashes, t.once, t.cancel,
-           CASE WHEN t.serial >= 201326592 THEN coalesce(t.payload::text, '') END AS payload, t.key AS concurrency_key, j.id,
+           CASE WHEN t.serial >= 201326592 THEN coalesce(t.payload::text, '') END AS payload, t.key AS concurrency_key,
+           j.id,
            j.name, j.created_at, d.definition, CASE WHEN t.crashes > 1 AND NOT EXISTS (SELECT FROM pull_leases
             WHERE worker = $2)
                THEN now() + ($7::interval + interval '10 seconds') * 2 ^ least(t.crashes - 2, 16) END AS alone_until,

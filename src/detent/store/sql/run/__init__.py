@@ -5,6 +5,7 @@ from __future__ import annotations
 from detent.store.statement import Statement, StatementOfTasks
 
 ACCOMPANY = Statement(__name__, "accompany")
+ADMIT = Statement(__name__, "admit")
 CANCEL = Statement(__name__, "cancel")
 CLAIM = Statement(__name__, "claim")
 CLAIM_SHARES = Statement(__name__, "claim_shares")
@@ -17,6 +18,7 @@ LIST_ATTEMPTS = Statement(__name__, "list_attempts")
 LIST_LIVE = Statement(__name__, "list_live")
 LIST_LIVE_OF_JOBS = Statement(__name__, "list_live_of_jobs")
 LIST_OPEN = Statement(__name__, "list_open")
+LIST_UNADMITTED_KEYS = Statement(__name__, "list_unadmitted_keys")
 LIST_WAITING_JOBS = Statement(__name__, "list_waiting_jobs")
 LOCK_JOB = Statement(__name__, "lock_job")
 LOCK_JOBS = Statement(__name__, "lock_jobs")

@@ -3,9 +3,18 @@
 WITH locked AS MATERIALIZED (
     SELECT r.* FROM (SELECT * FROM unnest($1::bigint[], $2::timestamptz[], $3::integer[]) AS t (job, scheduled_at,
            serial)
-                      ORDER BY job) batch CROSS JOIN LATERAL (
-        SELECT * FROM live_runs WHERE job = batch.job AND scheduled_at = batch.scheduled_at AND serial = batch.serial
-               FOR UPDATE) r),
+                      ORDER BY job, serial) batch CROSS JOIN LATERAL (
+        -- By the two kinds of lanes: of a run of a task it is the serial. By its job alone, a thousand runs of one task
+        -- would be a thousand times a thousand rows.
+        SELECT * FROM (
+            SELECT * FROM live_runs
+             WHERE job = batch.job AND lane < 32768 AND scheduled_at = batch.scheduled_at AND serial = batch.serial
+               FOR UPDATE) ticks
+        UNION ALL
+        SELECT * FROM (
+            SELECT * FROM live_runs
+             WHERE job = batch.job AND lane = batch.serial AND lane >= 32768 AND scheduled_at = batch.scheduled_at
+               AND serial = batch.serial FOR UPDATE) tasks) r),
 deleted AS (                                       -- as in settle
     DELETE FROM live_runs r WHERE r.job = ANY (ARRAY(SELECT job FROM locked))
         AND ((r.job, r.lane) IN (SELECT job, lane FROM locked WHERE owner IS NULL)) IS TRUE),

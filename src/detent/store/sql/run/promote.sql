@@ -1,10 +1,11 @@
 -- Start runs that wait for their predecessor (QUEUE waits in lane -1, REPLACE in lane -2). $1 jobs, NULL: all; $2
--- limit. Every claim runs this: a predecessor may end in many ways, and not all of them promote its successor.
--- A run that is to be replaced is cancelled; if no worker has it, it ends here (status 3 is cancelled). If no other run
+-- limit. Every claim runs this: a predecessor may end in many ways, and not all of them promote its successor. A run
+-- that is to be replaced is cancelled; if no worker has it, it ends here (status 3 is cancelled). If no other run
 -- blocks it, the waiting run takes lane 0: as a new row under that key, because an insert that finds the key taken does
 -- nothing where an update would fail. A run in any lane blocks it: the job may have had more lanes before it was
--- edited. A job that has several lanes now takes a waiting run as soon as one of them is free.
--- Returns the jobs with what happened: promoted, replaced (no worker had it), asked to stop.
+-- edited. A job that has several lanes now takes a waiting run as soon as one of them is free. Returns the jobs with
+-- what happened: promoted, promoted and now waiting for a place of its concurrency key (run/admit), replaced (no worker
+-- had it), asked to stop.
 WITH old AS MATERIALIZED (
     SELECT r.* FROM live_runs w JOIN cursors c ON c.job = w.job AND c.lanes <= 1
       JOIN live_runs r ON r.job = w.job AND r.lane >= 0
@@ -38,9 +39,9 @@ inserted AS (
     SELECT job, scheduled_at, token, not_before, serial, queue, revision, place, attempt, crashes, priority, once, key,
            payload
       FROM first ORDER BY job
-    ON CONFLICT (job, lane) DO NOTHING RETURNING job),
+    ON CONFLICT (job, lane) DO NOTHING RETURNING job, not_before),
 deleted AS (
     DELETE FROM live_runs r USING first f
      WHERE r.job = f.job AND r.lane = f.lane AND r.job IN (SELECT job FROM inserted))
-SELECT job, 'promoted' AS what FROM inserted
+SELECT job, CASE WHEN not_before = 'infinity' THEN 'keyed' ELSE 'promoted' END AS what FROM inserted
 UNION ALL SELECT job, CASE WHEN owner IS NULL THEN 'replaced' ELSE 'asked' END FROM old

@@ -1,5 +1,5 @@
--- Runs of these jobs that wait in the backlog end as cancelled, some at a time. $1 jobs, $2 the reason, $3 limit. Repeat
--- while as many are returned.
+-- Runs of these jobs that wait in the backlog end as cancelled, some at a time. $1 jobs, $2 the reason, $3 limit.
+-- Repeat while as many are returned.
 WITH locked AS MATERIALIZED (
     SELECT b.* FROM unnest($1::bigint[]) AS wanted (job) CROSS JOIN LATERAL (
         SELECT * FROM (
@@ -15,7 +15,8 @@ deleted AS (
        AND ((b.serial, b.scheduled_at, b.job) IN (SELECT serial, scheduled_at, job FROM locked)) IS TRUE
     RETURNING b.serial, b.scheduled_at, b.job),
 history AS (
-    INSERT INTO run_history (job, scheduled_at, token, finished_at, serial, revision, attempt, status, reason, key, payload)
+    INSERT INTO run_history (job, scheduled_at, token, finished_at, serial, revision, attempt, status, reason, key,
+                             payload)
     SELECT job, scheduled_at, token, now(), serial, revision, attempt, 3, $2::text, key, payload FROM locked
      WHERE ((serial, scheduled_at, job) IN (SELECT serial, scheduled_at, job FROM deleted)) IS TRUE
     ON CONFLICT (job, scheduled_at, serial) DO NOTHING)

@@ -1,16 +1,18 @@
--- Take on-demand runs of tasks that are ready from the backlog into live_runs. $1 node whose runs they become, NULL: they
--- become pending runs, which any worker may claim (a release); $2 incarnation; where runs are ready, from task/list_heads:
--- $3 job, $4 queue, $5 priority; $6 limit, $7 as $5 in run/claim, $8 how many ready runs of a queue and priority a release
--- leaves in live_runs, $9 how many runs of each head: so one with many runs leaves capacity for the others. A release
--- takes from the heads in the order in which they are given. A run whose lane is taken stays where it is.
-WITH fence AS MATERIALIZED (SELECT node FROM nodes WHERE node = $1::bigint AND NOT evicted FOR KEY SHARE),
+-- Take on-demand runs of tasks that are ready from the backlog into live_runs. $1 node whose runs they become, NULL:
+-- they become pending runs, which any worker may claim (a release); $2 incarnation; where runs are ready, from
+-- task/list_heads: $3 job, $4 queue, $5 priority; $6 limit, $7 as $5 in run/claim, $8 how many ready runs of a queue
+-- and priority a release leaves in live_runs, $9 how many runs of each head: so one with many runs leaves capacity for
+-- the others. A release takes from the heads in the order in which they are given. A run whose lane is taken stays
+-- where it is.
+WITH fence AS MATERIALIZED (SELECT node FROM nodes WHERE node = $1 AND NOT evicted FOR KEY SHARE),
 ranges AS MATERIALIZED (
     -- Checked again, because heads are remembered: a paused or deleted task starts nothing.
     SELECT t.* FROM unnest($3::bigint[], $4::integer[], $5::smallint[]) WITH ORDINALITY AS t (job, queue, priority, nth)
      CROSS JOIN LATERAL (SELECT status FROM jobs WHERE job = t.job LIMIT 1) j
      WHERE j.status = 'active' AND ($1::bigint IS NULL OR EXISTS (SELECT FROM fence))
        AND t.queue <> ALL (ARRAY(SELECT queue FROM suspended_queues)) AND (SELECT held_at IS NULL FROM cluster)
-     ORDER BY CASE WHEN $1::bigint IS NULL THEN t.nth END, CASE WHEN $7::boolean THEN 0 ELSE t.priority END DESC, random()),
+     ORDER BY CASE WHEN $1::bigint IS NULL THEN t.nth END,
+              CASE WHEN $7::boolean THEN 0 ELSE t.priority END DESC, random()),
 picked AS MATERIALIZED (
     SELECT b.* FROM ranges CROSS JOIN LATERAL (
         SELECT * FROM backlog

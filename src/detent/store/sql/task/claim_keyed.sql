@@ -1,7 +1,7 @@
 -- As task/claim, for runs with concurrency keys; parameters as there. First the rate of its key gives a run a time to
--- start, once: a time to come is its new not_before. Then a place of its key is taken with the run. Where no place is free,
--- the run is parked, out of the index of what is ready, so that a million runs of one key are read once each.
-WITH fence AS MATERIALIZED (SELECT node FROM nodes WHERE node = $1::bigint AND NOT evicted FOR KEY SHARE),
+-- start, once: a time to come is its new not_before. Then a place of its key is taken with the run. Where no place is
+-- free, the run is parked, out of the index of what is ready, so that a million runs of one key are read once each.
+WITH fence AS MATERIALIZED (SELECT node FROM nodes WHERE node = $1 AND NOT evicted FOR KEY SHARE),
 ranges AS MATERIALIZED (
     SELECT t.*, CASE WHEN c.key_shared THEN -j.tenant::bigint ELSE t.job END AS scope, c.key_rate,
            -- A key without a limit and without a rate means one at a time.
@@ -11,7 +11,8 @@ ranges AS MATERIALIZED (
      CROSS JOIN LATERAL (SELECT key_limit, key_rate, key_shared FROM cursors WHERE job = t.job LIMIT 1) c
      WHERE j.status = 'active' AND ($1::bigint IS NULL OR EXISTS (SELECT FROM fence))
        AND t.queue <> ALL (ARRAY(SELECT queue FROM suspended_queues)) AND (SELECT held_at IS NULL FROM cluster)
-     ORDER BY CASE WHEN $1::bigint IS NULL THEN t.nth END, CASE WHEN $7::boolean THEN 0 ELSE t.priority END DESC, random()),
+     ORDER BY CASE WHEN $1::bigint IS NULL THEN t.nth END,
+              CASE WHEN $7::boolean THEN 0 ELSE t.priority END DESC, random()),
 picked AS MATERIALIZED (
     SELECT b.*, ranges.scope, ranges.key_limit, ranges.key_rate FROM ranges CROSS JOIN LATERAL (
         SELECT * FROM backlog
@@ -58,7 +59,8 @@ seated AS (                                  -- the second of two claims waits, 
     INSERT INTO key_places AS x (scope, key, place, job, lane, scheduled_at)
     SELECT scope, key, place, job, serial, scheduled_at FROM free WHERE place IS NOT NULL ORDER BY scope, key, place
     ON CONFLICT (scope, key, place) DO UPDATE
-       SET job = excluded.job, lane = excluded.lane, scheduled_at = excluded.scheduled_at, taken_by = pg_current_xact_id()
+       SET job = excluded.job, lane = excluded.lane, scheduled_at = excluded.scheduled_at,
+           taken_by = pg_current_xact_id()
      WHERE pg_visible_in_snapshot(x.taken_by, pg_current_snapshot())
        AND NOT EXISTS (SELECT FROM live_runs r WHERE r.job = x.job AND r.lane = x.lane
                           AND r.scheduled_at = x.scheduled_at OFFSET 0)

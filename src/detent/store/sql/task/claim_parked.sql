@@ -1,9 +1,9 @@
 -- Claim runs that wait for a place of their concurrency key, where runs that have just ended freed some. $1 node, $2
 -- incarnation; keys, without repeats: $3 job, $4 key; $5 queues that are served, $6 limit. One statement instead of
--- task/unpark, task/list_heads and task/claim_keyed: what a hot key waits for is the way from one of its runs to the next.
--- Runs that are not claimed here although a place is free become ready, as in task/unpark. The rate of a key was counted
--- when the run was parked. Returns both kinds of runs: `claimed` tells them apart.
-WITH RECURSIVE fence AS MATERIALIZED (SELECT node FROM nodes WHERE node = $1::bigint AND NOT evicted FOR KEY SHARE),
+-- task/unpark, task/list_heads and task/claim_keyed: what a hot key waits for is the way from one of its runs to the
+-- next. Runs that are not claimed here although a place is free become ready, as in task/unpark. The rate of a key was
+-- counted when the run was parked. Returns both kinds of runs: `claimed` tells them apart.
+WITH RECURSIVE fence AS MATERIALIZED (SELECT node FROM nodes WHERE node = $1 AND NOT evicted FOR KEY SHARE),
 wanted AS MATERIALIZED (
     SELECT t.job, t.key, c.key_shared, j.tenant FROM unnest($3::bigint[], $4::text[]) AS t (job, key)
      CROSS JOIN LATERAL (SELECT key_shared FROM cursors WHERE job = t.job LIMIT 1) c
@@ -27,7 +27,8 @@ places AS MATERIALIZED (
         SELECT count(*) FROM (
             SELECT job, lane, scheduled_at FROM key_places WHERE scope = s.scope AND key = k.key OFFSET 0) x
          CROSS JOIN LATERAL (
-            SELECT FROM live_runs r WHERE r.job = x.job AND r.lane = x.lane AND r.scheduled_at = x.scheduled_at LIMIT 1) r)
+            SELECT FROM live_runs r
+             WHERE r.job = x.job AND r.lane = x.lane AND r.scheduled_at = x.scheduled_at LIMIT 1) r)
         AS free
       FROM keys k
      CROSS JOIN LATERAL (SELECT task, key_limit, key_rate, key_shared FROM cursors WHERE job = k.job LIMIT 1) c
@@ -36,7 +37,8 @@ places AS MATERIALIZED (
 next AS MATERIALIZED (
     SELECT b.*, places.scope, places.key_limit,
            places.starts AND EXISTS (SELECT FROM fence) AND b.queue = ANY ($5::integer[])
-           AND b.queue <> ALL (ARRAY(SELECT queue FROM suspended_queues)) AND (SELECT held_at IS NULL FROM cluster) AS ours
+           AND b.queue <> ALL (ARRAY(SELECT queue FROM suspended_queues))
+           AND (SELECT held_at IS NULL FROM cluster) AS ours
       FROM places CROSS JOIN LATERAL (
         SELECT * FROM backlog
          WHERE parked AND job = places.job AND key = places.key AND not_before <= now()
@@ -58,7 +60,8 @@ seated AS (
     INSERT INTO key_places AS x (scope, key, place, job, lane, scheduled_at)
     SELECT scope, key, place, job, serial, scheduled_at FROM free WHERE place IS NOT NULL ORDER BY scope, key, place
     ON CONFLICT (scope, key, place) DO UPDATE
-       SET job = excluded.job, lane = excluded.lane, scheduled_at = excluded.scheduled_at, taken_by = pg_current_xact_id()
+       SET job = excluded.job, lane = excluded.lane, scheduled_at = excluded.scheduled_at,
+           taken_by = pg_current_xact_id()
      WHERE pg_visible_in_snapshot(x.taken_by, pg_current_snapshot())
        AND NOT EXISTS (SELECT FROM live_runs r WHERE r.job = x.job AND r.lane = x.lane
                           AND r.scheduled_at = x.scheduled_at OFFSET 0)

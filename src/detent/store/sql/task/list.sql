@@ -1,5 +1,6 @@
--- The tasks of a tenant in the order of their creation, with their unfinished runs. Each number is counted up to a bound,
--- because a task may have a million runs. $1 tenant, $2 after this job, $3 limit, $4 bound, $5 limits of the caller or NULL
+-- The tasks of a tenant in the order of their creation, with their unfinished runs. Each number is counted up to a
+-- bound, because a task may have a million runs. $1 tenant, $2 after this job, $3 limit, $4 bound, $5 limits of the
+-- caller or NULL
 WITH RECURSIVE page AS MATERIALIZED (
     SELECT t.job, j.id, j.name, j.status, q.name AS queue
       FROM queues q
@@ -41,7 +42,8 @@ waiting AS (
      GROUP BY h.job)
 SELECT p.job, p.id, p.name, p.status, p.queue,
        coalesce(w.ready, 0)::bigint + l.ready AS ready, coalesce(w.delayed, 0)::bigint + l.delayed AS delayed,
-       k.runs AS waiting_for_key, l.running, coalesce(w.more, false) OR k.runs >= $4::integer OR l.runs >= $4::integer AS more,
+       k.runs AS waiting_for_key, l.running,
+       coalesce(w.more, false) OR k.runs >= $4::integer OR l.runs >= $4::integer AS more,
        least(CASE WHEN w.first_at <= now() THEN w.first_at END, k.first_at, l.first_at) AS oldest_ready_at
   FROM page p
   LEFT JOIN waiting w ON w.job = p.job

@@ -1,8 +1,8 @@
--- Where on-demand runs wait: job, queue, whether they have concurrency keys, and priority; with the time of the first of
--- each, and the seconds until then. $1 queue numbers that are served, NULL: all; $2 jobs, without repeats, NULL: all. From
--- one to the next through the index, however many runs wait in each. `laned`: the job has a schedule, so its runs need one
--- of its lanes. Jobs that do not start runs now are left out as a whole: deleted and paused tasks, suspended tenants, and
--- everything while the cluster is held.
+-- Where on-demand runs wait: job, queue, whether they have concurrency keys, and priority; with the time of the first
+-- of each, and the seconds until then. $1 queue numbers that are served, NULL: all; $2 jobs, without repeats, NULL:
+-- all. From one to the next through the index, however many runs wait in each. `laned`: the job has a schedule, so its
+-- runs need one of its lanes. Jobs that do not start runs now are left out as a whole: deleted and paused tasks,
+-- suspended tenants, and everything while the cluster is held.
 WITH RECURSIVE spans AS (                    -- the jobs to read: one after another, or each of $2 by itself
     SELECT job AS first, job AS last FROM unnest($2::bigint[]) AS job
     UNION ALL SELECT 0, 9223372036854775807 WHERE $2::bigint[] IS NULL),

@@ -1,7 +1,8 @@
--- The job that runs are enqueued of, by id or by name, with what decides whether they may be. `older`: a node whose code does
--- not know on-demand runs, which came with migration 21.
--- $1 tenant, $2 id or NULL, $3 name or NULL, $4 limits of the caller or NULL
-SELECT j.job, j.name, q.name AS queue, j.tags, t.max_payload_bytes, now() AS now, o.node AS older, o.version AS older_version
+-- The job that runs are enqueued of, by id or by name, with what decides whether they may be. `older`: a node whose
+-- code does not know on-demand runs, which came with migration 21. $1 tenant, $2 id or NULL, $3 name or NULL, $4 limits
+-- of the caller or NULL
+SELECT j.job, j.name, q.name AS queue, j.tags, t.max_payload_bytes, now() AS now,
+       o.node AS older, o.version AS older_version
   FROM jobs j
   JOIN cursors c USING (job)
   JOIN queues q ON q.queue = c.queue

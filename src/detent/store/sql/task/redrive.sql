@@ -1,6 +1,6 @@
--- As run/redrive, for on-demand runs: dead runs return to the backlog under a higher token, as many as are asked for, since
--- no lane has to be free. Arrays: $1 job, $2 scheduled_at, $3 serial; then $4 tenant, $5 limit, $6 limits of the caller or
--- NULL. A unique key is not taken again.
+-- As run/redrive, for on-demand runs: dead runs return to the backlog under a higher token, as many as are asked for,
+-- since no lane has to be free. Arrays: $1 job, $2 scheduled_at, $3 serial; then $4 tenant, $5 limit, $6 limits of the
+-- caller or NULL. A unique key is not taken again.
 WITH dead AS MATERIALIZED (
     SELECT h.job, h.scheduled_at, h.serial, h.token, h.key, h.payload, c.queue, c.revision, c.priority, c.once, j.tenant
       FROM unnest($1::bigint[], $2::timestamptz[], $3::integer[]) AS batch (job, scheduled_at, serial)
@@ -15,8 +15,8 @@ gone AS (
     DELETE FROM run_history h USING dead
      WHERE h.job = dead.job AND h.scheduled_at = dead.scheduled_at AND h.serial = dead.serial
     RETURNING h.job, h.scheduled_at, h.serial)
-INSERT INTO backlog AS b (job, scheduled_at, not_before, token, serial, queue, revision, priority, once, keyed, wakes, key,
-                          payload)
+INSERT INTO backlog AS b (job, scheduled_at, not_before, token, serial, queue, revision, priority, once, keyed, wakes,
+                          key, payload)
 SELECT d.job, d.scheduled_at, now(), greatest(d.token, (SELECT incarnation FROM cluster) << 22) + 1, d.serial,
        on_demand_queue(d.tenant, d.queue, NULL), d.revision, d.priority, d.once, d.key IS NOT NULL,
        CASE WHEN row_number() OVER (PARTITION BY d.job) = 1 THEN true END, d.key, d.payload

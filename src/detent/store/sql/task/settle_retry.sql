@@ -1,5 +1,5 @@
--- As run/settle_retry, for runs of tasks: a run that is retried returns to the backlog, so that live_runs stays small while
--- a target is down. $1..$11 as there. Status 3 is cancelled.
+-- As run/settle_retry, for runs of tasks: a run that is retried returns to the backlog, so that live_runs stays small
+-- while a target is down. $1..$11 as there. Status 3 is cancelled.
 WITH batch AS MATERIALIZED (
     SELECT * FROM unnest($2::bigint[], $3::integer[], $4::timestamptz[], $5::integer[], $6::bigint[],
                          $7::timestamptz[], $8::timestamptz[], $9::text[], $10::text[], $11::interval[])

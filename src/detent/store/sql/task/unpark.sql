@@ -1,6 +1,6 @@
 -- Runs that wait for a place of their concurrency key become ready where one is free. Keys, without repeats: $1 job, $2
--- key: those of runs that have just ended, or what task/list_parked_keys found. As many runs as places are free; the claim
--- decides. Jobs that share the keys of their tenant are all checked.
+-- key: those of runs that have just ended, or what task/list_parked_keys found. As many runs as places are free; the
+-- claim decides. Jobs that share the keys of their tenant are all checked.
 WITH RECURSIVE wanted AS MATERIALIZED (
     SELECT t.job, t.key, c.key_shared, j.tenant FROM unnest($1::bigint[], $2::text[]) AS t (job, key)
      CROSS JOIN LATERAL (SELECT key_shared FROM cursors WHERE job = t.job LIMIT 1) c
@@ -23,7 +23,8 @@ free AS MATERIALIZED (
             SELECT job, lane, scheduled_at FROM key_places
              WHERE scope = CASE WHEN c.key_shared THEN -j.tenant::bigint ELSE k.job END AND key = k.key OFFSET 0) x
          CROSS JOIN LATERAL (
-            SELECT FROM live_runs r WHERE r.job = x.job AND r.lane = x.lane AND r.scheduled_at = x.scheduled_at LIMIT 1) r)
+            SELECT FROM live_runs r
+             WHERE r.job = x.job AND r.lane = x.lane AND r.scheduled_at = x.scheduled_at LIMIT 1) r)
         AS places
       FROM keys k
      CROSS JOIN LATERAL (SELECT key_limit, key_rate, key_shared FROM cursors WHERE job = k.job LIMIT 1) c
