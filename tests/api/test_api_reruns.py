@@ -18,7 +18,8 @@ async def finish(api: ApiClient, sql: Any, status: RunStatus = RunStatus.DEAD) -
     """End whatever waits."""
     if not await sql.fetchval("SELECT count(*) FROM nodes"):
         await add_node(sql, NODE)
-    claims = await api.store.live_runs.claim(NODE, 1, [1], 100)
+    queues = await sql.fetchval("SELECT array_agg(queue) FROM queues")
+    claims = await api.store.live_runs.claim(NODE, 1, queues, 100)
     now = await sql.fetchval("SELECT now()")
     done = [Settlement(claim, now, now, CODES[status], outcome="failed", error="status 500") for claim in claims]
     assert await api.store.live_runs.settle(NODE, done) == []

@@ -66,14 +66,14 @@ class TaskBacklog:
         self.heads.stale.add(job)
 
     def ended(self, claim: Claim) -> bool:
-        """A run has ended. Returns whether another one may have waited for its concurrency key, or for its lane."""
+        """A run has ended. Returns whether a run in a lane may have waited for its concurrency key, or for its lane."""
         if claim.concurrency_key is not None:
             self.freed_keys.add((claim.job, claim.concurrency_key))
             if claim.lane < FIRST_TASK_LANE or self._lanes_wait:
                 self._keys_for_lanes.add((claim.job, claim.concurrency_key))
         if claim.job in self.laned_jobs:
             self._freed_jobs.add(claim.job)
-        return claim.concurrency_key is not None or claim.job in self.laned_jobs
+        return bool(self._keys_for_lanes or self._freed_jobs)
 
     @property
     def laned_jobs(self) -> frozenset[int]:
@@ -82,7 +82,7 @@ class TaskBacklog:
 
     def wait(self, longest: float) -> float:
         """Seconds until the next pass has something to do."""
-        if self.freed_keys or self._freed_jobs or self._keys_for_lanes:
+        if self._freed_jobs or self._keys_for_lanes:
             return 0.0
         until_sweep = self._next_sweep - monotonic()
         return max(min(longest, until_sweep, self.heads.wait(self._tried_lanes)), 0.0)
@@ -110,8 +110,6 @@ class TaskBacklog:
         queues. `fresh`: read all heads, if that is not expensive. Returns whether runs in lanes are ready that were
         not."""
         admitted = await self._sweep()
-        if self.freed_keys:
-            await self._unpark()
         read = await self.heads.refresh(queues, fresh=fresh)
         if self._tried_lanes and read:
             self._tried_lanes = {key for key in self._tried_lanes if key in self.heads.known and key[0] not in read}
@@ -135,8 +133,11 @@ class TaskBacklog:
             self.heads.stale |= await self._store.tasks.unpark(page, pool=self._pool)
         return admitted
 
-    async def _unpark(self) -> None:
+    async def unpark(self) -> None:
+        """Make runs ready that waited for the concurrency keys of runs that have ended here."""
         keys, self.freed_keys = self.freed_keys, set()
+        if not keys:
+            return
         try:
             self.heads.stale |= await self._store.tasks.unpark(sorted(keys), pool=self._pool)
         except BaseException:

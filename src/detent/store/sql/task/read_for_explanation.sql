@@ -13,8 +13,8 @@ SELECT j.name, j.status, j.reason, c.task, c.key_limit, c.key_rate, now() AS now
        ARRAY(SELECT run_id(r.job, r.scheduled_at, r.serial) FROM key_places p
               CROSS JOIN LATERAL (SELECT * FROM live_runs WHERE job = p.job AND lane = p.lane
                                      AND scheduled_at = p.scheduled_at LIMIT 1) r
-              WHERE w.parked AND p.key = w.key
-                AND p.scope = CASE WHEN c.key_shared THEN -j.tenant::bigint ELSE j.job END
+              WHERE w.parked AND p.scope = CASE WHEN c.key_shared THEN -j.tenant::bigint ELSE j.job END
+                AND p.key = w.key
               ORDER BY p.place LIMIT 3) AS holders,
        ARRAY(SELECT run_id(r.job, r.scheduled_at, r.serial) FROM live_runs r
               WHERE w.place = 'backlog' AND NOT c.task AND r.job = j.job ORDER BY r.lane LIMIT 3) AS unfinished

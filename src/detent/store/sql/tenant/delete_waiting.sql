@@ -12,16 +12,16 @@ gone_backlog AS (
     RETURNING b.job),
 gone_unique_keys AS (
     DELETE FROM unique_keys k USING (
-        SELECT job, key FROM unique_keys WHERE job = ANY ($1::bigint[]) LIMIT $2::integer) old
-     WHERE k.job = old.job AND k.key = old.key RETURNING k.job),
+        SELECT job, key FROM unique_keys WHERE job = ANY ($1::bigint[]) LIMIT $2::integer) few
+     WHERE k.job = few.job AND k.key = few.key RETURNING k.job),
 gone_key_places AS (
     DELETE FROM key_places k USING (
-        SELECT scope, key, place FROM key_places WHERE scope = ANY ($1::bigint[]) LIMIT $2::integer) old
-     WHERE k.scope = old.scope AND k.key = old.key AND k.place = old.place RETURNING k.scope),
+        SELECT scope, key, place FROM key_places WHERE scope = ANY ($1::bigint[]) LIMIT $2::integer) few
+     WHERE k.scope = few.scope AND k.key = few.key AND k.place = few.place RETURNING k.scope),
 gone_key_rates AS (
     DELETE FROM key_rates k USING (
-        SELECT scope, key FROM key_rates WHERE scope = ANY ($1::bigint[]) LIMIT $2::integer) old
-     WHERE k.scope = old.scope AND k.key = old.key RETURNING k.scope)
+        SELECT scope, key FROM key_rates WHERE scope = ANY ($1::bigint[]) LIMIT $2::integer) few
+     WHERE k.scope = few.scope AND k.key = few.key RETURNING k.scope)
 SELECT 'backlog' AS name, count(*) AS rows FROM gone_backlog
 UNION ALL SELECT 'unique_keys', count(*) FROM gone_unique_keys
 UNION ALL SELECT 'key_places', count(*) FROM gone_key_places
