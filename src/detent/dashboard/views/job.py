@@ -126,13 +126,26 @@ def commands(job: Job, url: str) -> dict[str, str]:
     """Equivalent commands for the command line and the HTTP API."""
     name = shlex.quote(job.name)
     body = shlex.quote(json.dumps(document_of(job), ensure_ascii=False))
+    update = f"curl -X PUT {url}/api/v1/jobs/by-name/{_segment(job.name)} -H 'Content-Type: application/json' -d {body}"
+    if job.schedule is None:
+        post = f"curl {url}/api/v1/tasks/{_segment(job.name)}/runs -H 'Content-Type: application/json'"
+        return {
+            "Enqueue a run": f"detent task run {name} --in 10m",
+            "Enqueue a run over HTTP": f"{post} -d '{{\"delay_seconds\": 600}}'",
+            "Enqueue a run in a transaction": f"SELECT * FROM detent.enqueue({_literal(job.name)});",
+            "Create or update this job": update,
+        }
     return {
         "Run now": f"detent job trigger {name} --wait",
         "List its ticks": f"detent job ticks {name}",
         "Explain one tick": f"detent explain {name} {_example(job)}",
-        "Create or update this job": f"curl -X PUT {url}/api/v1/jobs/by-name/{_segment(job.name)} "
-        f"-H 'Content-Type: application/json' -d {body}",
+        "Create or update this job": update,
     }
+
+
+def _literal(text: str) -> str:
+    """As SQL writes it."""
+    return "'" + text.replace("'", "''") + "'"
 
 
 def _example(job: Job) -> str:
