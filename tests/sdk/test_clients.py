@@ -389,6 +389,7 @@ SAMPLES: dict[str, tuple[Any, ...]] = {
     "get_cluster": (),
     "list_jobs": (),
     "list_runs": (),
+    "list_tasks": (),
     "resume_all": (),
     "version": (),
     "fail_run": ("RUN", "error"),
