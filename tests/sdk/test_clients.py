@@ -390,6 +390,8 @@ SAMPLES: dict[str, tuple[Any, ...]] = {
     "list_jobs": (),
     "list_runs": (),
     "list_tasks": (),
+    "grant_enqueue": ("x", "role"),
+    "revoke_enqueue": ("x", "role"),
     "resume_all": (),
     "version": (),
     "fail_run": ("RUN", "error"),
