@@ -102,7 +102,7 @@ $(CLIENTS_READY): $(READY) requirements/http-clients.lock
 bench-http-clients: $(CLIENTS_READY)  ## Measure HTTP clients for the HTTP target beside each other
 	@PYTHONPATH=src .venv/http-clients/bin/python benchmarks/http/clients.py --sink-python $(BIN)/python $(BENCH_HTTP_CLIENTS)
 
-chaos: $(READY)  ## Break clusters of real processes in every way we know, with the promised bounds (half an hour)
+chaos: $(READY)  ## Break clusters of real processes in every way we know, with the promised bounds (three quarters of an hour)
 	@$(BIN)/python -m chaos.all
 
 docs: docs-cli  ## Build the manual into build/site
