@@ -18,8 +18,7 @@ WITH lanes AS MATERIALIZED (
         UNION ALL
         SELECT CASE WHEN EXISTS (SELECT FROM live_runs r WHERE r.job = c.job) THEN c.lanes ELSE 0 END WHERE c.lanes < 0
            AND NOT EXISTS (SELECT FROM live_runs r WHERE r.job = c.job AND r.lane = c.lanes)) g
-     WHERE (SELECT held_at IS NULL FROM cluster)
-       AND EXISTS (SELECT FROM jobs j WHERE j.job = c.job AND j.status <> 'deleted')),
+     WHERE EXISTS (SELECT FROM jobs j WHERE j.job = c.job AND j.status <> 'deleted')),
 counted AS MATERIALIZED (SELECT job, least(max(nth), max(capacity)) AS free FROM lanes GROUP BY job),
 next AS MATERIALIZED (
     SELECT b.*, row_number() OVER (PARTITION BY b.job ORDER BY b.priority DESC, b.not_before, b.serial) AS nth,
