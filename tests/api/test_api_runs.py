@@ -23,7 +23,8 @@ async def finish(api: ApiClient, sql: Any, run: Any, result: str | None = None) 
     """What a worker does with a run."""
     if not await sql.fetchval("SELECT count(*) FROM nodes"):
         await add_node(sql, NODE)
-    (claim,) = await api.store.live_runs.claim(NODE, 1, [1], 1)
+    queues = [row["queue"] for row in await sql.fetch("SELECT queue FROM queues")]
+    (claim,) = await api.store.live_runs.claim(NODE, 1, queues, 1)
     assert str(claim.run_id) == run["id"]
     now = datetime.now(UTC)
     done = Settlement(claim, now, now, CODES[RunStatus.SUCCEEDED], result=result)
@@ -80,7 +81,8 @@ async def test_a_running_run_is_asked_to_stop(api: ApiClient, sql: Any) -> None:
     await add_node(sql, NODE)
     await api.create(name="r")
     run = await api.good("POST", "/api/v1/jobs/r/trigger", 202)
-    await api.store.live_runs.claim(NODE, 1, [1], 1)
+    queues = [row["queue"] for row in await sql.fetch("SELECT queue FROM queues")]
+    await api.store.live_runs.claim(NODE, 1, queues, 1)
     answer = await api.good("POST", f"/api/v1/runs/{run['id']}/cancel", 202)
     assert (answer["status"], answer["reason"]) == ("running", "cancelling")
 

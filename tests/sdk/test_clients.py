@@ -173,7 +173,7 @@ async def test_runs_are_run_again_and_dead_ones_go_on(client: Any) -> None:
     assert (again.run_id, again.idempotency_key) == (run.run_id, run.idempotency_key)
     await client.complete_run(again)
     for repeated in (await client.retry_run(run.run_id), await retried(client, "r")):
-        assert repeated.scheduled_at == run.scheduled_at
+        assert repeated.scheduled_at > run.scheduled_at  # an on-demand run that is repeated is a new one, due now
         assert repeated.idempotency_key != run.idempotency_key
     assert (await client.redrive_dead_letters(job="r")).redriven == []
 
@@ -382,12 +382,14 @@ SAMPLES: dict[str, tuple[Any, ...]] = {
     "create_job": ({"name": "x"},),
     "upsert_job": ({"name": "x"},),
     "claim_runs": ("q", "w"),
+    "enqueue_many": ("x", []),
     "create_jobs": ([],),
     "backfill_job": ("x", datetime(2026, 1, 1, tzinfo=UTC)),
     "edit_job": ("x", {}),
     "get_cluster": (),
     "list_jobs": (),
     "list_runs": (),
+    "list_tasks": (),
     "resume_all": (),
     "version": (),
     "fail_run": ("RUN", "error"),

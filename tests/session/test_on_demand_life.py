@@ -30,7 +30,7 @@ def reading_often(monkeypatch: pytest.MonkeyPatch) -> None:
 
 async def idle(session: Any) -> None:
     """The worker has read the heads a few times since."""
-    read = session.worker._task_backlog.heads
+    read = session.worker.on_demand.backlog.heads
     for _ in range(3):
         before = read._next_read
         await until(lambda before=before: read._next_read > before)

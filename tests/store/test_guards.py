@@ -110,6 +110,10 @@ FENCES: dict[str, tuple[str, ...]] = {
         "ORDER BY c.job FOR NO KEY UPDATE",
         "generation = c.generation + 1",
     ),
+    "tenant/delete_waiting": (
+        "b.serial = ANY (ARRAY(SELECT serial FROM waiting))",
+        "((b.serial, b.scheduled_at, b.job) IN (SELECT serial, scheduled_at, job FROM waiting)) IS TRUE",
+    ),
     "tenant/delete_jobs": ("status = 'deleted'", "NOT EXISTS (SELECT FROM live_runs r WHERE r.job = j.job)"),
     "job/complete": ("ended AND NOT EXISTS (SELECT FROM live_runs r WHERE r.job = c.job)", "SKIP LOCKED"),
     # workers
@@ -193,6 +197,13 @@ FENCES: dict[str, tuple[str, ...]] = {
         "j.job = done.job AND j.collect_at <= now() AND j.status = 'completed'",
         "generation = c.generation + 1",
     ),
+    # a run that waits for a place of its concurrency key becomes ready with it
+    "run/admit": (
+        "not_before = 'infinity' AND owner IS NULL AND lane >= 0 ORDER BY priority DESC, scheduled_at, job, lane"
+        " FOR UPDATE SKIP LOCKED) r",
+        "pg_visible_in_snapshot(x.taken_by, pg_current_snapshot())",
+        "r.job = timed.job AND r.lane = timed.lane",
+    ),
     # on-demand runs: from the backlog under its row locks into a lane of their own, or one of their job
     "task/claim": (*BACKLOG, "least($9::bigint, $8::bigint - ("),
     "task/claim_keyed": (*BACKLOG, "pg_visible_in_snapshot(x.taken_by, pg_current_snapshot())"),
@@ -205,6 +216,16 @@ FENCES: dict[str, tuple[str, ...]] = {
         "FROM dead d JOIN gone USING (job, scheduled_at, serial)",
         "greatest(d.token, (SELECT incarnation FROM cluster) << 22) + 1",
     ),
+    "task/claim_parked": (
+        NODE,
+        "AND c.task AS starts",
+        "places.starts AND EXISTS (SELECT FROM fence) AND b.queue = ANY ($5::integer[])",
+        NOT_SUSPENDED,
+        OPEN,
+        "FOR UPDATE SKIP LOCKED) b)",
+        "pg_visible_in_snapshot(x.taken_by, pg_current_snapshot())",
+        *BACKLOG[-3:],
+    ),
     "task/release_laned": (
         "FOR UPDATE SKIP LOCKED) b)",
         "j.status <> 'deleted'",
@@ -216,7 +237,9 @@ FENCES: dict[str, tuple[str, ...]] = {
     "run/rerun": (LANE,),
     "run/redrive": (LANE, "greatest(token, (SELECT incarnation FROM cluster) << 22) + 1"),
     "run/cancel": (
-        "FOR UPDATE) r",
+        "ORDER BY job, serial) batch",
+        "AND scheduled_at = batch.scheduled_at AND serial = batch.serial FOR UPDATE) ticks",
+        "AND scheduled_at = batch.scheduled_at AND serial = batch.serial FOR UPDATE) tasks",
         "FROM locked WHERE owner IS NULL)) IS TRUE",
         "FROM locked WHERE owner IS NOT NULL)) IS TRUE",
     ),

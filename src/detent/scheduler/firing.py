@@ -17,7 +17,7 @@ What a reply can say:
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Collection, Iterable, Iterator, Sequence
 from datetime import datetime
 from itertools import chain, compress
 from operator import attrgetter, not_
@@ -334,22 +334,19 @@ class Firing:
     async def _promote(self, jobs: list[int]) -> None:
         """These jobs wait for their previous run. It is asked to stop (REPLACE), or it may have ended during this fire,
         before anything waited for it."""
-        if jobs:
-            try:
-                if await self._store.live_runs.promote(jobs):
-                    self._wakeups.runs_queued()
-            except DetentError as error:
-                log.warning("waiting runs are not promoted yet", jobs=len(jobs), error=str(error))
+        await self._make_ready(jobs, self._store.live_runs.promote)
 
     async def _admit(self, jobs: list[int]) -> None:
-        """These runs are ready if their concurrency key has a free place; after a failure, the workers' sweep finds
-        them."""
-        if jobs:
-            try:
-                if await self._store.live_runs.admit(jobs):
-                    self._wakeups.runs_queued()
-            except DetentError as error:
-                log.warning("runs with concurrency keys are not ready yet", jobs=len(jobs), error=str(error))
+        """These runs are ready if their concurrency key has a free place."""
+        await self._make_ready(jobs, self._store.live_runs.admit)
+
+    async def _make_ready(self, jobs: list[int], verb: Callable[[Sequence[int]], Awaitable[bool]]) -> None:
+        """After a failure, the workers' own passes do it."""
+        try:
+            if jobs and await verb(jobs):
+                self._wakeups.runs_queued()
+        except DetentError as error:
+            log.warning("waiting runs are not ready yet", jobs=len(jobs), error=str(error))
 
     def _fired(
         self, batch: Sequence[Planned], mode: FireMode, reservation: Reservation, exceptions: dict[int, Exceptional]

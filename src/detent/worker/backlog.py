@@ -27,6 +27,8 @@ from detent.worker.heads import HeadKey, TaskHeads, in_bands, key_of_head
 log = logger("worker")
 
 SWEEP_EVERY = 10.0
+# Where no run has a concurrency key, as far as this process knows.
+IDLE_SWEEPS = 3
 SWEEP_PAGE = 500
 # After a full page of the sweep, this many times as long as it took until the next page.
 SWEEP_SHARE = 20
@@ -66,14 +68,15 @@ class TaskBacklog:
         self.heads.stale.add(job)
 
     def ended(self, claim: Claim) -> bool:
-        """A run has ended. Returns whether another one may have waited for its concurrency key, or for its lane."""
+        """A run has ended. Returns whether a run in a lane may have waited for its concurrency key, or for its lane."""
         if claim.concurrency_key is not None:
             self.freed_keys.add((claim.job, claim.concurrency_key))
+            self._sweep_soon()
             if claim.lane < FIRST_TASK_LANE or self._lanes_wait:
                 self._keys_for_lanes.add((claim.job, claim.concurrency_key))
         if claim.job in self.laned_jobs:
             self._freed_jobs.add(claim.job)
-        return claim.concurrency_key is not None or claim.job in self.laned_jobs
+        return bool(self._keys_for_lanes or self._freed_jobs)
 
     @property
     def laned_jobs(self) -> frozenset[int]:
@@ -82,7 +85,7 @@ class TaskBacklog:
 
     def wait(self, longest: float) -> float:
         """Seconds until the next pass has something to do."""
-        if self.freed_keys or self._freed_jobs or self._keys_for_lanes:
+        if self._freed_jobs or self._keys_for_lanes:
             return 0.0
         until_sweep = self._next_sweep - monotonic()
         return max(min(longest, until_sweep, self.heads.wait(self._tried_lanes)), 0.0)
@@ -110,12 +113,15 @@ class TaskBacklog:
         queues. `fresh`: read all heads, if that is not expensive. Returns whether runs in lanes are ready that were
         not."""
         admitted = await self._sweep()
-        if self.freed_keys:
-            await self._unpark()
         read = await self.heads.refresh(queues, fresh=fresh)
+        if self.heads.any_keyed:
+            self._sweep_soon()
         if self._tried_lanes and read:
             self._tried_lanes = {key for key in self._tried_lanes if key in self.heads.known and key[0] not in read}
         return admitted
+
+    def _sweep_soon(self) -> None:
+        self._next_sweep = min(self._next_sweep, monotonic() + SWEEP_EVERY)
 
     async def _sweep(self) -> bool:
         """Check some of the keys that runs wait for: their last run may have ended elsewhere, or without a word."""
@@ -130,13 +136,18 @@ class TaskBacklog:
         full = len(page) == SWEEP_PAGE
         self._swept_to = page[-1] if full else FIRST_KEY
         now = monotonic()
-        self._next_sweep = now + (min(SWEEP_SHARE * (now - began), SWEEP_EVERY) if full else SWEEP_EVERY)
+        idle = not page and not lanes and not self.heads.any_keyed
+        pause = min(SWEEP_SHARE * (now - began), SWEEP_EVERY) if full else SWEEP_EVERY
+        self._next_sweep = now + (IDLE_SWEEPS * SWEEP_EVERY if idle else pause)
         if page:
             self.heads.stale |= await self._store.tasks.unpark(page, pool=self._pool)
         return admitted
 
-    async def _unpark(self) -> None:
+    async def unpark(self) -> None:
+        """Make runs ready that waited for the concurrency keys of runs that have ended here."""
         keys, self.freed_keys = self.freed_keys, set()
+        if not keys:
+            return
         try:
             self.heads.stale |= await self._store.tasks.unpark(sorted(keys), pool=self._pool)
         except BaseException:

@@ -112,6 +112,11 @@ class Claiming:
             await self._store.queues.mark_limited(self._membership.node, list(self._to_mark))
             self._to_mark = {number: left - 1 for number, left in self._to_mark.items() if left > 1}
 
+    @property
+    def direct(self) -> bool:
+        """Whether runs are claimed from the backlog, because one tenant is served, without limits."""
+        return self._one_tenant and not self.limited
+
     async def claim(
         self, capacity: int, free: int, waits: Callable[[int], bool], open_to: OpenTo | None = None
     ) -> Claimed:
@@ -122,7 +127,7 @@ class Claiming:
         node, incarnation = self._membership.node, self._membership.incarnation
         self._turn = (self._turn + 1) % EVENLY_EVERY
         self._unknown = False
-        if self._one_tenant and not self.limited and capacity:
+        if self.direct and capacity:
             claims = await self._claim_all(node, incarnation, capacity)
             full = len(claims) == capacity
             behind = frozenset(row.tenant for row in self.serving.values()) if full else frozenset()
@@ -151,9 +156,7 @@ class Claiming:
         return claims
 
     async def claim_freed(self, capacity: int) -> list[Claim]:
-        """Claim runs that waited for concurrency keys of runs that have just ended here."""
-        if not self._one_tenant or self.limited:
-            return []
+        """Claim runs that waited for concurrency keys of runs that have just ended here; only if `direct`."""
         membership = self._membership
         return await self.backlog.claim_freed(membership.node, membership.incarnation, list(self.serving), capacity)
 

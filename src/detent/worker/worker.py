@@ -14,7 +14,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from uuid import UUID
 
 from detent.cluster.membership import Membership
-from detent.domain.identity import FIRST_TASK_LANE, ON_DEMAND, decode_run_id
+from detent.domain.identity import decode_run_id
 from detent.domain.job import TargetKind
 from detent.domain.run import Claim
 from detent.domain.shares import reserve_fairly
@@ -34,6 +34,7 @@ from detent.worker.claiming import Claiming
 from detent.worker.definitions import DefinitionLoader
 from detent.worker.execute import Runner
 from detent.worker.held import HeldRun, HeldRuns
+from detent.worker.on_demand import OnDemandRuns
 from detent.worker.promotion import Promoter
 from detent.worker.queues.book import QueueBook
 from detent.worker.reconcile import Reconciler
@@ -83,7 +84,6 @@ class Worker:
         self.capacity = WorkerCapacity(concurrency)
         self.capacity.draining = draining
         self._claiming = Claiming(store, membership, book, queues, ["", *capabilities], handlers)
-        self._task_backlog = self._claiming.backlog
         self.settled = 0
         self._backlog = True
         self._behind: frozenset[int] = frozenset()  # the tenants of the backlog; none of them while it is unknown
@@ -107,19 +107,19 @@ class Worker:
             store, membership, held=self._held, capacity=self.capacity, adopt=self._accept, wakeups=wakeups
         )
         self.loop = Loop("worker", self.tick)
+        self.on_demand = OnDemandRuns(
+            self._claiming, capacity=self.capacity, claimable=lambda: 0 if self._backlog else self._claimable(),
+            accept=self._accept, wake=self.loop.wake, wakeups=wakeups,
+        )  # fmt: skip
         handlers.notify = self.loop.wake
-        for event in (wakeups.runs_ready, wakeups.runs_queued, wakeups.queues_changed):
+        for event in (wakeups.runs_ready, wakeups.runs_queued):
             event.subscribe(self.loop.wake)
-        wakeups.jobs_changed.subscribe(self._jobs_changed)
-        wakeups.hold_changed.subscribe(lambda: self._hint(None))
-        wakeups.queues_changed.subscribe(lambda: self._task_backlog.hint(None))  # a tenant may be no longer suspended
-        wakeups.runs_enqueued.subscribe(self._hint)
         wakeups.draining.subscribe(self.drain_for_now)
         wakeups.others_work.subscribe(self._set_others_work)
 
     @property
     def loops(self) -> list[Loop]:
-        return [self.loop, self.reconciler.loop]
+        return [self.loop, self.on_demand.loop, self.reconciler.loop]
 
     # --- what the fire of this node asks (scheduler/handoff.py) ---
 
@@ -247,11 +247,7 @@ class Worker:
         self.slots.share_among(self._claiming.tenants)
         if await self._promoter.promote():
             self._wakeups.runs_given_back()
-        ready = await self._task_backlog.admit()
-        await self._claim_freed()
-        ready = await self._task_backlog.refresh(list(self._claiming.serving)) or ready
-        if await self._task_backlog.release_laned() or ready:
-            self._wakeups.runs_given_back()
+        await self.on_demand.prepare()
         limit = self._claimable()
         shares = self.slots.shares
         if not self._claiming.serving or (not limit and not (capacity.accepts and shares.any_free)):
@@ -276,38 +272,8 @@ class Worker:
         self._accept(claimed.claims)
         if self._backlog and (self.free_capacity or self._slot_waits()):
             return 0.0
-        longest = self._task_backlog.wait(POLL_EVERY)
+        longest = self.on_demand.backlog.wait(POLL_EVERY)
         return self._retries.pause(longest if claimed.wait is None else min(claimed.wait, longest))
-
-    async def _claim_freed(self) -> None:
-        """The next runs of concurrency keys whose runs ended here, at once: a hot key waits for nothing else. Not while
-        others wait for the same capacity, perhaps with a higher priority."""
-        limit = self._claimable()
-        if self._backlog or not limit or not self._task_backlog.freed_keys:
-            return
-        self.capacity.reserved += limit
-        try:
-            claims = await self._claiming.claim_freed(limit)
-        except OutcomeUnknown:
-            self._wakeups.reply_lost()
-            raise
-        finally:
-            self.capacity.reserved -= limit
-            self._wakeups.capacity_freed()
-        self._accept(claims)
-
-    def _jobs_changed(self, jobs: set[int] | None) -> None:
-        self._task_backlog.changed(jobs)
-        self.loop.wake()
-
-    def _hint(self, job: int | None) -> None:
-        self._task_backlog.hint(job)
-        self.loop.wake()
-
-    def _freed(self, claim: Claim) -> None:
-        """The end of this run may let another one start."""
-        if self._task_backlog.ended(claim):
-            self.loop.wake()
 
     def _slot_waits(self) -> bool:
         """Whether a slot is free for a tenant whose runs the last claim left behind, or may have."""
@@ -339,14 +305,7 @@ class Worker:
                 self.loop.wake()
             if claim.queue in limited:
                 self.loop.wake()
-            if (
-                claim.serial >= ON_DEMAND
-                or claim.concurrency_key is not None
-                or claim.job in self._task_backlog.laned_jobs
-            ):
-                self._freed(claim)
-            if retry_seconds and claim.lane >= FIRST_TASK_LANE:
-                self._task_backlog.returned(claim.job)
+        self.on_demand.settled(claims, retried=bool(retry_seconds))
         self.settled += len(claims)
         if self._backlog and (self.free_capacity >= self.capacity.concurrency // 2 + 1 or self._slot_waits()):
             self.loop.wake()
@@ -387,8 +346,8 @@ class Worker:
     async def drain(self, seconds: float) -> None:
         """Stop claiming, give back what has not started, let the rest finish, then stop what has not."""
         self.capacity.closed = True
-        await self.loop.stop()
-        await self.reconciler.loop.stop()
+        for loop in self.loops:
+            await loop.stop()
         await self._trials.stop(self._answer_seconds)
         returning = asyncio.create_task(self._give_back_for_good(self.slots.take_waiting(), seconds))
         try:
@@ -420,8 +379,8 @@ class Worker:
     async def abort(self) -> None:
         """Membership is lost: this node no longer holds any run, and starts none."""
         self.capacity.closed = True
-        await self.loop.abort()
-        await self.reconciler.loop.abort()
+        for loop in self.loops:
+            await loop.abort()
         await self._trials.abort()
         tasks = [held.task for held in self._held if held.task is not None]
         for task in tasks:

@@ -2,11 +2,10 @@
 -- serial where manual runs begin; arrays, no job twice: $4 range, $5 its expected next tick, $6 the job's generation,
 -- $7 the tick after (NULL: this is the last). Live ticks come first: nothing is released while one of the job is due,
 -- or while runs of its queue have waited for a second; if a job has several lanes, one is left to live ticks, and the
--- run waits one priority below its job's. While the lane is occupied the tick is not released.
--- A tick that an operator skipped is left out. So are, in a backfill, ticks that ran, unless they are to be processed
--- again; ticks in the ledger keep their row, and the run gets the next serial of its tick. Status 4 is skipped.
--- A run with a concurrency key then waits for run/admit. Returns each range with the result: released, left out, or what it
--- waits for.
+-- run waits one priority below its job's. While the lane is occupied the tick is not released. A tick that an operator
+-- skipped is left out. So are, in a backfill, ticks that ran, unless they are to be processed again; ticks in the
+-- ledger keep their row, and the run gets the next serial of its tick. Status 4 is skipped. A run with a concurrency
+-- key then waits for run/admit. Returns each range with the result: released, left out, or what it waits for.
 WITH RECURSIVE fence AS MATERIALIZED (SELECT node FROM nodes WHERE node = $1 AND NOT evicted FOR KEY SHARE),
 batch AS MATERIALIZED (
     SELECT * FROM unnest($4::bigint[], $5::timestamptz[], $6::integer[], $7::timestamptz[])
@@ -66,8 +65,8 @@ placed AS MATERIALIZED (
         WHEN NOT EXISTS (SELECT FROM live_runs r WHERE r.job = known.job) THEN 0::smallint END AS lane FROM known),
 inserted AS (
     INSERT INTO live_runs (job, scheduled_at, token, not_before, serial, queue, revision, lane, priority, once, key)
-    SELECT job, tick, $2::bigint << 22 | 1, CASE WHEN key IS NULL THEN now() ELSE 'infinity' END, serial, queue, revision,
-           lane, greatest(priority - 1, -100), once, key
+    SELECT job, tick, $2::bigint << 22 | 1, CASE WHEN key IS NULL THEN now() ELSE 'infinity' END, serial, queue,
+           revision, lane, greatest(priority - 1, -100), once, key
       FROM placed WHERE lane IS NOT NULL AND NOT coalesce(due, false) AND queue NOT IN (SELECT queue FROM busy)
      ORDER BY job
     ON CONFLICT (job, lane) DO NOTHING RETURNING job),
@@ -87,6 +86,7 @@ counted AS (                                 -- max_runs counts missed ticks tha
       FROM (SELECT *, CASE WHEN kind = 'missed' THEN runs_left - 1 ELSE runs_left END AS left_over
               FROM moved WHERE NOT out) m
      WHERE c.job = m.job AND (m.tick > m.last_tick OR m.kind = 'missed' AND m.runs_left IS NOT NULL))
-SELECT catchup, queue, job, key IS NOT NULL AS keyed, CASE WHEN out THEN 'left out' WHEN job IN (SELECT job FROM inserted) THEN 'released'
+SELECT catchup, queue, job, key IS NOT NULL AS keyed,
+       CASE WHEN out THEN 'left out' WHEN job IN (SELECT job FROM inserted) THEN 'released'
        WHEN due THEN 'live' WHEN queue IN (SELECT queue FROM busy) THEN 'queue' ELSE 'lane' END AS fate
   FROM placed

@@ -24,8 +24,8 @@ moved AS (
        -- on fire_at: with statistics from a time when nothing was due, that index seems the quickest way (the loop fell
        -- from 38,000 runs/s to 4,000).
        AND coalesce(c.fire_at, 'infinity') <= now()
-       -- fire_careful takes jobs with max_runs, with ticks to skip, with runs in more lanes than they have now, and with
-       -- concurrency keys.
+       -- fire_careful takes jobs with max_runs, with ticks to skip, with runs in more lanes than they have now, and
+       -- with concurrency keys.
        AND c.runs_left IS NULL AND NOT c.skips AND NOT c.crowded AND c.key_limit IS NULL AND c.key_rate IS NULL
        AND (SELECT held_at IS NULL FROM cluster) AND c.queue <> ALL (ARRAY(SELECT queue FROM suspended_queues))
     RETURNING c.job, batch.tick, c.queue, c.revision, c.lanes, c.priority, c.once),

@@ -1,8 +1,8 @@
--- Runs in lanes that wait for a place of their concurrency key (not_before is infinity) get one where it is free, and are
--- ready then: ticks of jobs with a key, and on-demand runs of such jobs. $1 jobs, with $2 the keys that their runs have
--- freed; $2 NULL: the keys that runs of these jobs wait for. All jobs that share a key are checked, by priority and age. A
--- place whose run no longer lives is free; a run that is repeated may find that it has a place already. The rate of the key
--- then gives it a time to start. Returns the runs that are ready now, or will be by their rate.
+-- Runs in lanes that wait for a place of their concurrency key (not_before is infinity) get one where it is free, and
+-- are ready then: ticks of jobs with a key, and on-demand runs of such jobs. $1 jobs, with $2 the keys that their runs
+-- have freed; $2 NULL: the keys that runs of these jobs wait for. All jobs that share a key are checked, by priority
+-- and age. A place whose run no longer lives is free; a run that is repeated may find that it has a place already. The
+-- rate of the key then gives it a time to start. Returns the runs that are ready now, or will be by their rate.
 WITH asked AS (
     SELECT job, key FROM unnest($1::bigint[], $2::text[]) AS t (job, key) WHERE $2::text[] IS NOT NULL
     UNION
@@ -44,7 +44,8 @@ taken AS (
     INSERT INTO key_places AS x (scope, key, place, job, lane, scheduled_at)
     SELECT scope, key, place, job, lane, scheduled_at FROM free WHERE place IS NOT NULL ORDER BY scope, key, place
     ON CONFLICT (scope, key, place) DO UPDATE
-       SET job = excluded.job, lane = excluded.lane, scheduled_at = excluded.scheduled_at, taken_by = pg_current_xact_id()
+       SET job = excluded.job, lane = excluded.lane, scheduled_at = excluded.scheduled_at,
+           taken_by = pg_current_xact_id()
      WHERE pg_visible_in_snapshot(x.taken_by, pg_current_snapshot())
        AND NOT EXISTS (SELECT FROM live_runs r WHERE r.job = x.job AND r.lane = x.lane
                           AND r.scheduled_at = x.scheduled_at OFFSET 0)

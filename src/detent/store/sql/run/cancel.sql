@@ -3,7 +3,7 @@
 WITH locked AS MATERIALIZED (
     SELECT r.* FROM (SELECT * FROM unnest($1::bigint[], $2::timestamptz[], $3::integer[]) AS t (job, scheduled_at,
            serial)
-                      ORDER BY job) batch CROSS JOIN LATERAL (
+                      ORDER BY job, serial) batch CROSS JOIN LATERAL (
         -- By the two kinds of lanes: of a run of a task it is the serial. By its job alone, a thousand runs of one task
         -- would be a thousand times a thousand rows.
         SELECT * FROM (

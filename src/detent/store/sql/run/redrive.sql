@@ -14,8 +14,8 @@ WITH dead AS MATERIALIZED (
        AND ($6::jsonb IS NULL OR within_limits(j.job, $6::jsonb))),
 free AS MATERIALIZED (
     SELECT c.job, c.queue, c.revision, c.priority, c.once,
-           CASE WHEN c.key_limit IS NOT NULL OR c.key_rate IS NOT NULL THEN tick_key(c.job) END AS key, g AS lane, row_number() OVER (PARTITION BY c.job
-     ORDER BY g DESC) AS place,
+           CASE WHEN c.key_limit IS NOT NULL OR c.key_rate IS NOT NULL THEN tick_key(c.job) END AS key, g AS lane,
+           row_number() OVER (PARTITION BY c.job ORDER BY g DESC) AS place,
            greatest(c.lanes, 1) - (SELECT count(*) FROM live_runs r WHERE r.job = c.job AND r.lane >= 0) AS room
       FROM cursors c CROSS JOIN LATERAL generate_series(0, greatest(c.lanes, 1) - 1) g
      WHERE c.job IN (SELECT job FROM dead) AND NOT EXISTS (SELECT FROM live_runs r WHERE r.job = c.job AND r.lane = g)),

@@ -1,5 +1,5 @@
--- How many on-demand runs of a tenant wait, by queue and status. $1 tenant, $2 name of the queue or NULL for all, $3 how
--- many are counted at the places where more than 100 wait, all together. `more`: there are more than were counted.
+-- How many on-demand runs of a tenant wait, by queue and status. $1 tenant, $2 name of the queue or NULL for all, $3
+-- how many are counted at the places where more than 100 wait, all together. `more`: there are more than were counted.
 -- `oldest`: since when the first one waits that nothing but a worker is missing for.
 WITH RECURSIVE heads AS MATERIALIZED (
     SELECT h.*, q.name, f.few FROM backlog_heads h

@@ -1,6 +1,7 @@
 -- What an on-demand run waits for. $1 job, $2 scheduled_at, $3 serial. `place`: 'backlog' or 'live', NULL if it is
--- finished. `ahead`: how many runs of its job, queue and priority are to start before it, counted up to 1,000. `holders`:
--- some of the runs that have the places of its concurrency key. `unfinished`: some of the live runs of its job.
+-- finished. `ahead`: how many runs of its job, queue and priority are to start before it, counted up to 1,000.
+-- `holders`: some of the runs that have the places of its concurrency key. `unfinished`: some of the live runs of its
+-- job.
 SELECT j.name, j.status, j.reason, c.task, c.key_limit, c.key_rate, now() AS now, k.held_at IS NOT NULL AS held,
        EXISTS (SELECT FROM nodes n WHERE NOT n.evicted AND NOT n.draining AND 'worker' = ANY (n.roles)) AS workers,
        w.place, w.parked, w.paced, w.not_before, w.attempt, w.key, w.owner, q.name AS queue,
@@ -12,7 +13,8 @@ SELECT j.name, j.status, j.reason, c.task, c.key_limit, c.key_rate, now() AS now
        ARRAY(SELECT run_id(r.job, r.scheduled_at, r.serial) FROM key_places p
               CROSS JOIN LATERAL (SELECT * FROM live_runs WHERE job = p.job AND lane = p.lane
                                      AND scheduled_at = p.scheduled_at LIMIT 1) r
-              WHERE w.parked AND p.scope = CASE WHEN c.key_shared THEN -j.tenant::bigint ELSE j.job END AND p.key = w.key
+              WHERE w.parked AND p.scope = CASE WHEN c.key_shared THEN -j.tenant::bigint ELSE j.job END
+                AND p.key = w.key
               ORDER BY p.place LIMIT 3) AS holders,
        ARRAY(SELECT run_id(r.job, r.scheduled_at, r.serial) FROM live_runs r
               WHERE w.place = 'backlog' AND NOT c.task AND r.job = j.job ORDER BY r.lane LIMIT 3) AS unfinished

@@ -11,14 +11,17 @@ gone_backlog AS (
        AND ((b.serial, b.scheduled_at, b.job) IN (SELECT serial, scheduled_at, job FROM waiting)) IS TRUE
     RETURNING b.job),
 gone_unique_keys AS (
-    DELETE FROM unique_keys WHERE ctid = ANY (ARRAY(
-        SELECT ctid FROM unique_keys WHERE job = ANY ($1::bigint[]) LIMIT $2::integer)) RETURNING job),
+    DELETE FROM unique_keys k USING (
+        SELECT job, key FROM unique_keys WHERE job = ANY ($1::bigint[]) LIMIT $2::integer) few
+     WHERE k.job = few.job AND k.key = few.key RETURNING k.job),
 gone_key_places AS (
-    DELETE FROM key_places WHERE ctid = ANY (ARRAY(
-        SELECT ctid FROM key_places WHERE scope = ANY ($1::bigint[]) LIMIT $2::integer)) RETURNING scope),
+    DELETE FROM key_places k USING (
+        SELECT scope, key, place FROM key_places WHERE scope = ANY ($1::bigint[]) LIMIT $2::integer) few
+     WHERE k.scope = few.scope AND k.key = few.key AND k.place = few.place RETURNING k.scope),
 gone_key_rates AS (
-    DELETE FROM key_rates WHERE ctid = ANY (ARRAY(
-        SELECT ctid FROM key_rates WHERE scope = ANY ($1::bigint[]) LIMIT $2::integer)) RETURNING scope)
+    DELETE FROM key_rates k USING (
+        SELECT scope, key FROM key_rates WHERE scope = ANY ($1::bigint[]) LIMIT $2::integer) few
+     WHERE k.scope = few.scope AND k.key = few.key RETURNING k.scope)
 SELECT 'backlog' AS name, count(*) AS rows FROM gone_backlog
 UNION ALL SELECT 'unique_keys', count(*) FROM gone_unique_keys
 UNION ALL SELECT 'key_places', count(*) FROM gone_key_places
