@@ -79,9 +79,9 @@ async def test_what_must_not_start_is_no_head_and_is_not_claimed(
     assert len(remembered) == 2
     try:
         await look.execute(change)
-        assert (
-            sorted(head.laned for head in await verbs.tasks.heads(None)) == [False] * task_starts + [True] * job_starts
-        )
+        # While the cluster is held, a trigger may still run: its job stays a head, and only a worker releases nothing.
+        laned = job_starts or "held_at" in change
+        assert sorted(head.laned for head in await verbs.tasks.heads(None)) == [False] * task_starts + [True] * laned
         ours = [head for head in remembered if not head.laned]
         assert len(await verbs.tasks.claim(NODE, 1, ours, 10)) == task_starts
         assert len(await verbs.tasks.release(ours)) == task_starts
