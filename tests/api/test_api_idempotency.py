@@ -40,7 +40,6 @@ async def test_every_request_that_makes_something_takes_a_key(api: ApiClient, sq
     requests: list[tuple[str, dict[str, Any]]] = [
         ("/api/v1/jobs/batch", {"json": [JOB, JOB]}),
         ("/api/v1/jobs/a/trigger", {}),
-        ("/api/v1/tasks/a/runs", {"json": {"delay_seconds": 60}}),
         ("/api/v1/jobs/a/retry", {}),
         (f"/api/v1/runs/{run['id']}/retry", {}),
         ("/api/v1/dead-letters/redrive", {"json": {"runs": [run["id"]]}}),
