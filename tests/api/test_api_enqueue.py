@@ -285,10 +285,10 @@ async def test_tasks_are_listed_with_their_unfinished_runs(api: ApiClient, sql: 
 async def test_more_runs_than_are_counted_are_reported_as_more(api: ApiClient, sql: Any) -> None:
     await task(api)
     await sql.execute("SELECT enqueue_many('mail', (SELECT jsonb_agg('{}'::jsonb) FROM generate_series(1, 10000)))")
-    (mail,) = (await api.good("GET", "/api/v1/tasks"))["items"]
+    (mail,) = (await api.good("GET", "/api/v1/tasks?limit=20"))["items"]
     assert (mail["pending"], mail["more"]) == (10_000, True)
     await sql.execute("DELETE FROM backlog WHERE serial = (SELECT min(serial) FROM backlog)")
-    (mail,) = (await api.good("GET", "/api/v1/tasks"))["items"]
+    (mail,) = (await api.good("GET", "/api/v1/tasks?limit=20"))["items"]
     assert (mail["pending"], mail["more"]) == (9_999, False)
 
 

@@ -28,7 +28,7 @@ MAX_RELEASED = 2000
 END_BATCH = 1000
 PURGE_PAGE = 1000
 # Each number of a list is counted up to the first of these, and a whole list up to about the second.
-COUNTED, COUNTED_OF_LIST = 10_000, 1_000_000
+COUNTED, COUNTED_OF_LIST = 10_000, 200_000
 FIRST_SCOPE = -(1 << 62)
 # What holds keys, and the columns by which it is read page by page.
 PURGED_KEYS = (
