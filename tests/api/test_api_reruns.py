@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import itertools
+from datetime import timedelta
 from typing import Any
 from uuid import UUID, uuid4
 
-from detent.domain.identity import decode_run_id, run_id
+from detent.domain.identity import RunKey, decode_run_id, run_id
 from detent.domain.states import CODES, RunStatus
 from detent.store.live_runs import Settlement
 from tests.api.api_client import ApiClient
-from tests.support.factories import add_node
+from tests.support.factories import add_live_run, add_node
 
 NODE = 7
+AGES = itertools.count(3000, -1)
 
 
 async def finish(api: ApiClient, sql: Any, status: RunStatus = RunStatus.DEAD) -> None:
@@ -31,33 +34,51 @@ async def dead_run(api: ApiClient, sql: Any, job: str) -> Any:
     return run
 
 
-async def test_a_dead_triggered_run_is_run_again_as_a_new_run(api: ApiClient, sql: Any) -> None:
+async def dead_tick(api: ApiClient, sql: Any, job: str) -> Any:
+    """As `dead_run`, of a tick instead of a trigger."""
+    number, queue = await sql.fetchrow("SELECT job, queue FROM jobs JOIN cursors USING (job) WHERE name = $1", job)
+    at = (await sql.fetchval("SELECT now()")).replace(microsecond=0) - timedelta(seconds=next(AGES))
+    await add_live_run(sql, number, at, queue=queue)
+    await finish(api, sql)
+    return await api.good("GET", f"/api/v1/runs/{run_id(RunKey(number, at))}")
+
+
+async def test_a_dead_run_is_run_again_as_a_new_run_of_its_tick(api: ApiClient, sql: Any) -> None:
     await api.create(name="a")
-    run = await dead_run(api, sql, "a")
+    run = await dead_tick(api, sql, "a")
     answer = await api.ask("POST", f"/api/v1/runs/{run['id']}/retry")
     again = answer.document
     assert (answer.status, answer.headers["Location"]) == (202, f"/api/v1/runs/{again['id']}")
-    assert (again["status"], again["job"]) == ("pending", "a")
-    assert again["scheduled_at"] > run["scheduled_at"]
+    assert (again["status"], again["scheduled_at"], again["job"]) == ("pending", run["scheduled_at"], "a")
     assert again["id"] != run["id"]
-    assert again["idempotency_key"] not in (run["idempotency_key"], None)
+    assert again["idempotency_key"] == f"{run['idempotency_key']}:1"
     assert (await api.good("GET", f"/api/v1/runs/{run['id']}"))["status"] == "dead"
     problem = await api.problem("POST", f"/api/v1/runs/{again['id']}/retry", 409)
     assert "still pending" in problem["detail"]
-    third = await api.good("POST", f"/api/v1/runs/{run['id']}/retry", 202)
-    assert third["status"] == "pending"  # it waits until the one before is over
+    problem = await api.problem("POST", f"/api/v1/runs/{run['id']}/retry", 409)
+    assert "maximum of unfinished runs" in problem["detail"]
+
+
+async def test_a_triggered_run_is_run_again_as_a_new_one_that_waits_its_turn(api: ApiClient, sql: Any) -> None:
+    await api.create(name="a")
+    run = await dead_run(api, sql, "a")
+    first, second = [await api.good("POST", f"/api/v1/runs/{run['id']}/retry", 202) for _ in range(2)]
+    assert (first["status"], second["status"]) == ("pending", "pending")
+    assert len({run["id"], first["id"], second["id"]}) == 3
+    assert first["idempotency_key"] == f"{first['job_id']}:{first['id']}"
+    assert (await api.good("GET", f"/api/v1/runs/{run['id']}"))["status"] == "dead"
 
 
 async def test_a_job_runs_its_latest_finished_run_again(api: ApiClient, sql: Any) -> None:
     await api.create(name="a")
     problem = await api.problem("POST", "/api/v1/jobs/a/retry", 409)
     assert "trigger it instead" in problem["detail"]
-    run = await dead_run(api, sql, "a")
+    run = await dead_tick(api, sql, "a")
     again = await api.good("POST", "/api/v1/jobs/a/retry", 202)
-    assert again["status"] == "pending"
+    assert (again["scheduled_at"], again["status"]) == (run["scheduled_at"], "pending")
     await finish(api, sql, RunStatus.SUCCEEDED)
     third = await api.good("POST", "/api/v1/jobs/a/retry", 202)
-    assert len({run["idempotency_key"], again["idempotency_key"], third["idempotency_key"]}) == 3
+    assert third["idempotency_key"].endswith(":2")
     await api.problem("POST", "/api/v1/jobs/nobody/retry", 404)
     await api.problem("POST", f"/api/v1/jobs/{uuid4()}/retry", 404)
     await api.problem("POST", f"/api/v1/runs/{uuid4()}/retry", 404)
@@ -93,15 +114,17 @@ async def test_a_redriven_run_goes_on_as_itself(api: ApiClient, sql: Any) -> Non
     assert second == {"redriven": [], "left": [{"id": run["id"], "reason": "not dead"}], "remaining": 0}
 
 
-async def test_all_dead_letters_of_a_job_are_redriven(api: ApiClient, sql: Any) -> None:
+async def test_all_dead_letters_of_a_job_are_redriven_as_far_as_it_has_room(api: ApiClient, sql: Any) -> None:
     await api.create(name="one")
     await api.create(name="many", concurrent_policy="ALLOW", max_concurrent=5)
-    runs = {name: [await dead_run(api, sql, name) for _ in range(2)] for name in ("one", "many")}
+    runs = {name: [await dead_tick(api, sql, name) for _ in range(2)] for name in ("one", "many")}
     answer = await api.good("POST", "/api/v1/dead-letters/redrive", json={"all": True, "job": "many"})
     assert sorted(answer["redriven"]) == sorted(run["id"] for run in runs["many"])
     answer = await api.good("POST", "/api/v1/dead-letters/redrive", json={"all": True})
-    assert sorted(answer["redriven"]) == sorted(run["id"] for run in runs["one"])  # the second one waits its turn
-    assert (answer["left"], answer["remaining"]) == ([], 0)
+    assert answer["redriven"] == [runs["one"][0]["id"]]
+    assert (answer["left"], answer["remaining"]) == ([], 1)
+    named = await api.good("POST", "/api/v1/dead-letters/redrive", json={"runs": [runs["one"][1]["id"]] * 2})
+    assert named["left"] == [{"id": runs["one"][1]["id"], "reason": "overlap"}]
 
 
 async def test_what_cannot_be_redriven_is_reported(api: ApiClient, sql: Any) -> None:

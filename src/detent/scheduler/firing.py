@@ -17,7 +17,7 @@ What a reply can say:
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Collection, Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from datetime import datetime
 from itertools import chain, compress
 from operator import attrgetter, not_
@@ -328,25 +328,20 @@ class Firing:
             log_fired(batch, found, self._membership, sent, self._clock.now(), reservation.hand_off)
         self._fired(batch, mode, reservation, found)
         await failpoints.hit("S7")
-        await self._promote([item.job for item in exceptions if item.lane is not None and item.lane < 0])
-        await self._admit([item.job for item in exceptions if item.why == "key"])
+        await self._make_ready(exceptions)
 
-    async def _promote(self, jobs: list[int]) -> None:
-        """These jobs wait for their previous run. It is asked to stop (REPLACE), or it may have ended during this fire,
-        before anything waited for it."""
-        await self._make_ready(jobs, self._store.live_runs.promote)
-
-    async def _admit(self, jobs: list[int]) -> None:
-        """These runs are ready if their concurrency key has a free place."""
-        await self._make_ready(jobs, self._store.live_runs.admit)
-
-    async def _make_ready(self, jobs: list[int], verb: Callable[[Sequence[int]], Awaitable[bool]]) -> None:
-        """After a failure, the workers' own passes do it."""
+    async def _make_ready(self, exceptions: Collection[Exceptional]) -> None:
+        """Runs that wait for their previous run: it is asked to stop (REPLACE), or it may have ended during this fire,
+        before anything waited for it. And runs whose concurrency key may have a free place. After a failure, the
+        workers' own passes do it."""
+        waiting = [item.job for item in exceptions if item.lane is not None and item.lane < 0]
+        keyed = [item.job for item in exceptions if item.why == "key"]
         try:
-            if jobs and await verb(jobs):
+            ready = bool(waiting) and await self._store.live_runs.promote(waiting)
+            if (bool(keyed) and await self._store.live_runs.admit(keyed)) or ready:
                 self._wakeups.runs_queued()
         except DetentError as error:
-            log.warning("waiting runs are not ready yet", jobs=len(jobs), error=str(error))
+            log.warning("waiting runs are not ready yet", jobs=len(waiting) + len(keyed), error=str(error))
 
     def _fired(
         self, batch: Sequence[Planned], mode: FireMode, reservation: Reservation, exceptions: dict[int, Exceptional]

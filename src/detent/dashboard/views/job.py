@@ -132,7 +132,7 @@ def commands(job: Job, url: str) -> dict[str, str]:
         return {
             "Enqueue a run": f"detent task run {name} --in 10m",
             "Enqueue a run over HTTP": f"{post} -d '{{\"delay_seconds\": 600}}'",
-            "Enqueue a run in a transaction": f"SELECT * FROM detent.enqueue({_literal(job.name)});",
+            "Enqueue a run in a transaction": f"SELECT * FROM detent.enqueue({_literal(job.name)});",  # noqa: S608 - shown
             "Create or update this job": update,
         }
     return {
