@@ -32,6 +32,7 @@ IDLE_SWEEPS = 3
 SWEEP_PAGE = 500
 # After a full page of the sweep, this many times as long as it took until the next page.
 SWEEP_SHARE = 20
+ADMIT_EVERY = 0.25
 FIRST_KEY: ConcurrencyKey = (0, "")
 FIRST_LANE_KEY = ("", 0)
 
@@ -47,6 +48,7 @@ class TaskBacklog:
         self._tried_lanes: set[HeadKey] = set()
         self._keys_for_lanes: set[ConcurrencyKey] = set()
         self._lanes_wait = False
+        self._next_admission = 0.0
         self._next_sweep = 0.0
         self._swept_to = FIRST_KEY
         self._swept_lanes_to = FIRST_LANE_KEY
@@ -72,11 +74,12 @@ class TaskBacklog:
         if claim.concurrency_key is not None:
             self.freed_keys.add((claim.job, claim.concurrency_key))
             self._sweep_soon()
+            self._keys_for_lanes.add((claim.job, claim.concurrency_key))
             if claim.lane < FIRST_TASK_LANE or self._lanes_wait:
-                self._keys_for_lanes.add((claim.job, claim.concurrency_key))
+                self._next_admission = 0.0
         if claim.job in self.laned_jobs:
             self._freed_jobs.add(claim.job)
-        return bool(self._keys_for_lanes or self._freed_jobs)
+        return bool(self._freed_jobs) or (bool(self._keys_for_lanes) and not self._next_admission)
 
     @property
     def laned_jobs(self) -> frozenset[int]:
@@ -85,24 +88,27 @@ class TaskBacklog:
 
     def wait(self, longest: float) -> float:
         """Seconds until the next pass has something to do."""
-        if self._freed_jobs or self._keys_for_lanes:
+        if self._freed_jobs:
             return 0.0
-        until_sweep = self._next_sweep - monotonic()
-        return max(min(longest, until_sweep, self.heads.wait(self._tried_lanes)), 0.0)
+        first = min(self._next_sweep, self._next_admission) if self._keys_for_lanes else self._next_sweep
+        return max(min(longest, first - monotonic(), self.heads.wait(self._tried_lanes)), 0.0)
 
     # --- runs that wait for a concurrency key, or for a lane ---
 
     async def admit(self) -> bool:
-        """Give ticks, and other runs in lanes, places of the concurrency keys that runs have freed here, before runs of
-        tasks can take them. Returns whether any got one."""
-        keys, self._keys_for_lanes = self._keys_for_lanes, set()
-        if not keys:
+        """Give ticks, and other runs in lanes, places of the concurrency keys that runs have freed here. At once if
+        such a run may wait for them, else some times a second: the keys of tasks are mostly of tasks alone. Returns
+        whether any got one."""
+        if not self._keys_for_lanes or monotonic() < self._next_admission:
             return False
+        keys, self._keys_for_lanes = self._keys_for_lanes, set()
         try:
             return await self._admit(sorted(keys))
         except BaseException:
             self._keys_for_lanes |= keys
             raise
+        finally:
+            self._next_admission = monotonic() + ADMIT_EVERY
 
     async def _admit(self, keys: Sequence[ConcurrencyKey]) -> bool:
         jobs, names = zip(*keys, strict=True)

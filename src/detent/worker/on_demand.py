@@ -6,6 +6,7 @@ waits for nothing else than the way from one of its runs to the next, and a pass
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable, Iterable, Sequence
 
 from detent.domain.identity import FIRST_TASK_LANE, ON_DEMAND
@@ -13,6 +14,7 @@ from detent.domain.run import Claim
 from detent.runtime.service import Loop
 from detent.runtime.wakeups import Wakeups
 from detent.store.db import OutcomeUnknown
+from detent.worker.backlog import ADMIT_EVERY
 from detent.worker.capacity import WorkerCapacity
 from detent.worker.claiming import Claiming
 
@@ -40,6 +42,7 @@ class OnDemandRuns:
         self._accept = accept
         self._wake = wake
         self._wakeups = wakeups
+        self._admission: asyncio.TimerHandle | None = None
         self.loop = Loop("concurrency keys", self.claim_freed)
         wakeups.runs_enqueued.subscribe(self._hint)
         wakeups.jobs_changed.subscribe(self._jobs_changed)
@@ -66,6 +69,13 @@ class OnDemandRuns:
                     self._wake()
         if self.backlog.freed_keys:
             self.loop.wake()
+            if self._admission is None:
+                self._admission = asyncio.get_running_loop().call_later(ADMIT_EVERY, self._admit)
+
+    def _admit(self) -> None:
+        """A hint: the pause of the worker counts too."""
+        self._admission = None
+        self._wake()
 
     async def prepare(self) -> None:
         """Make runs ready that a claim can then take: in lanes, and where a concurrency key has a free place."""
