@@ -146,6 +146,16 @@ def takes_parked(node: int, key: str) -> Script:
     return script
 
 
+def admits(job: int = 1) -> Script:
+    """Give runs in lanes that wait for their concurrency key free places of it."""
+
+    async def script(actor: Actor, world: World) -> None:
+        await actor.open("run/admit", [job], None)
+        await actor.commit()
+
+    return script
+
+
 def fails_and_returns(node: int, claim: Claim, *, again: bool = True, held_open: bool = True) -> Script:
     """A failed attempt of a task's run, which returns to the backlog; then the next attempt on the same node."""
 
