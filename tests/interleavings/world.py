@@ -30,6 +30,7 @@ from detent.domain.run import Claim
 from detent.domain.states import CODES, RunStatus
 from detent.store.live_runs import Settlement, by_kind, settle_statement
 from detent.store.statement import STATEMENTS
+from detent.store.tasks import TaskHead, release_laned_on
 from tests.support.factories import LONG_AGO
 
 OLD, NEW, SURVIVOR = 1, 2, 3
@@ -232,8 +233,7 @@ class Survivor:
         await self._run("run/admit", *_columns(await self._run("run/list_unadmitted_keys", "", 0, 1000), "job", "key"))
         await self._run("task/unpark", *_columns(await self._run("task/list_parked_keys", 0, "", 1000), "job", "key"))
         heads = await self._run("task/list_heads", [1], None)
-        laned = [head for head in heads if head["laned"]]
-        await self._run("task/release_laned", *_columns(laned, "job", "queue", "keyed", "priority"))
+        await release_laned_on(self._admin, [TaskHead(*head.values()) for head in heads if head["laned"]])
         rows: list[Any] = []
         for keyed, name in ((False, "task/claim"), (True, "task/claim_keyed")):
             some = [head for head in heads if not head["laned"] and head["keyed"] is keyed]
