@@ -19,8 +19,12 @@ UNION ALL
 SELECT format('the unique key %s has %s unfinished runs', payload ->> 'unique', count(*)) FROM unfinished
  WHERE payload ? 'unique' GROUP BY job, payload ->> 'unique' HAVING count(*) > 1
 UNION ALL
-SELECT format('the concurrency key %s has %s live runs', r.key, count(*)) FROM live_runs r JOIN cursors c USING (job)
- WHERE r.key IS NOT NULL GROUP BY r.job, r.key, c.key_limit HAVING count(*) > coalesce(c.key_limit, 1)
+-- A run in a lane that waits for a place of its key is not ready: its not_before is infinity.
+SELECT format('the concurrency key %s has %s live runs', r.key, count(*))
+  FROM live_runs r JOIN cursors c USING (job) JOIN jobs j USING (job)
+ WHERE r.key IS NOT NULL AND r.not_before < 'infinity'
+ GROUP BY CASE WHEN c.key_shared THEN -j.tenant ELSE r.job END, r.key, c.key_limit
+HAVING count(*) > coalesce(c.key_limit, 1)
 UNION ALL
 SELECT format('job %s has %s live runs in %s lanes', c.job, count(*), c.lanes)
   FROM live_runs r JOIN cursors c USING (job)

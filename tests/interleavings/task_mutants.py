@@ -7,12 +7,12 @@ from functools import cache
 from importlib import resources
 
 from tests.interleavings import task_scenarios, task_scripts
-from tests.interleavings.mutants import Mutant, changed
+from tests.interleavings.mutants import Mutant, changed, without_fence
 from tests.interleavings.scenarios import Scenario
+from tests.interleavings.task_rows import held, key
 from tests.interleavings.world import NEW, OLD
 
 SETTLE_OF_TASKS = ("run/settle of tasks", "run/settle_succeeded of tasks")
-TASK_FENCE = "FROM nodes WHERE node = $1 AND NOT evicted FOR KEY SHARE"
 FUNCTION = "enqueue_runs"
 SUBSTITUTE = "enqueue_runs_mutant"
 
@@ -44,7 +44,7 @@ TASK_MUTANTS = (
     Mutant(
         "the claim from the backlog without the node fence",
         task_scenarios.CLAIM_AND_RESCUE,
-        {"task/claim": changed("task/claim", (TASK_FENCE, TASK_FENCE.removesuffix(" FOR KEY SHARE")))},
+        {"task/claim": without_fence("task/claim")},
     ),
     Mutant(
         "a unique key that forgets a holder which its snapshot cannot see",
@@ -87,7 +87,16 @@ TASK_MUTANTS = (
     Mutant(
         "a claim of runs that wait for a place without the node fence",
         task_scenarios.PARKED_CLAIM_AND_RESCUE,
-        {"task/claim_parked": changed("task/claim_parked", (TASK_FENCE, TASK_FENCE.removesuffix(" FOR KEY SHARE")))},
+        {"task/claim_parked": without_fence("task/claim_parked")},
+    ),
+    Mutant(
+        "an admission that forgets a holder which its snapshot cannot see",
+        task_scenarios.ADMISSION_AND_CLAIM,
+        {
+            "run/admit": changed(
+                "run/admit", ("WHERE pg_visible_in_snapshot(x.taken_by, pg_current_snapshot())", "WHERE true")
+            )
+        },
     ),
     Mutant(
         "a purge of places that does not check whether another run has taken one meanwhile",
@@ -170,7 +179,7 @@ TASK_MUTANTS = (
             task_scenarios.CLAIM_AND_CANCEL,
             actors=(
                 ("claim", task_scripts.takes(NEW)),
-                ("cancel", task_scripts.cancels_once(task_scenarios.key())),
+                ("cancel", task_scripts.cancels_once(key())),
             ),
         ),
         {
@@ -186,8 +195,8 @@ TASK_MUTANTS = (
         replace(
             task_scenarios.RETRY_AND_CANCEL,
             actors=(
-                ("retry", task_scripts.fails_and_returns(OLD, task_scenarios.held())),
-                ("cancel", task_scripts.cancels_once(task_scenarios.key())),
+                ("retry", task_scripts.fails_and_returns(OLD, held())),
+                ("cancel", task_scripts.cancels_once(key())),
             ),
         ),
         {},

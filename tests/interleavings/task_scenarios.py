@@ -4,81 +4,12 @@ from __future__ import annotations
 
 from functools import partial
 
-from detent.domain.identity import ON_DEMAND, RunKey
-from detent.domain.run import Claim
 from tests.interleavings import scripts, task_scripts
 from tests.interleavings.scenarios import Scenario
-from tests.interleavings.world import FIRST_TOKEN, NEW, OLD, PARTITION, cursor, tick
+from tests.interleavings.task_rows import KEY, UNIQUE, dead, has_place, held, holds, in_lane, key, live, task, waiting
+from tests.interleavings.world import NEW, OLD, cursor
 
 TaskScenario = partial(Scenario, ticks={}, watched=True)
-KEY = "k"
-UNIQUE = "u"
-
-
-def task(limit: int | None = None) -> str:
-    return (
-        "INSERT INTO cursors (job, queue, schedule, partition, task, key_limit)"
-        f" VALUES (1, 1, 1, {PARTITION}, true, {limit or 'NULL'});"
-    )
-
-
-def key(number: int = 0) -> RunKey:
-    return RunKey(1, tick(0), ON_DEMAND + number)
-
-
-def waiting(number: int = 0, *, concurrency: str | None = None, unique: str | None = None) -> str:
-    """A run that waits in the backlog."""
-    payload = "NULL" if unique is None else f"""'{{"unique": "{unique}"}}'"""
-    return (
-        "INSERT INTO backlog (job, scheduled_at, not_before, token, priority, serial, queue, revision, keyed, key,"
-        f" payload) VALUES (1, '{tick(0)}', '{tick(number)}', {FIRST_TOKEN}, 5, {ON_DEMAND + number}, 1, 1,"
-        f" {concurrency is not None}, {_quoted(concurrency)}, {payload});"
-        + ("" if unique is None else holds(number, unique))
-    )
-
-
-def live(owner: int, number: int = 0, *, concurrency: str | None = None, unique: str | None = None) -> str:
-    """A run that was claimed from the backlog."""
-    taken = waiting(number, concurrency=concurrency, unique=unique) + (
-        "INSERT INTO live_runs (job, scheduled_at, token, owner, not_before, serial, queue, revision, lane, priority,"
-        f" key, payload) SELECT job, scheduled_at, token, {owner}, not_before, serial, queue, revision, serial,"
-        f" priority, key, payload FROM backlog WHERE serial = {ON_DEMAND + number};"
-        f"DELETE FROM backlog WHERE serial = {ON_DEMAND + number};"
-    )
-    return taken if concurrency is None else taken + has_place(number, concurrency)
-
-
-def dead(number: int = 0) -> str:
-    return (
-        "INSERT INTO run_history (job, scheduled_at, token, finished_at, serial, revision, attempt, status, reason)"
-        f" VALUES (1, '{tick(0)}', {FIRST_TOKEN}, '{tick(0)}', {ON_DEMAND + number}, 1, 1, 2, 'failed');"
-    )
-
-
-def held(number: int = 0, *, concurrency: str | None = None) -> Claim:
-    """The claim on a run made by `live`."""
-    serial = ON_DEMAND + number
-    return Claim(1, serial, tick(0), serial, FIRST_TOKEN, 1, concurrency_key=concurrency)
-
-
-def holds(number: int, unique: str) -> str:
-    """A run that has a unique key, whether or not it has ended."""
-    return (
-        "INSERT INTO unique_keys (job, key, scheduled_at, serial)"
-        f" VALUES (1, '{unique}', '{tick(0)}', {ON_DEMAND + number});"
-    )
-
-
-def has_place(number: int, concurrency: str) -> str:
-    return (
-        "INSERT INTO key_places (scope, key, place, job, lane, scheduled_at)"
-        f" VALUES (1, '{concurrency}', 0, 1, {ON_DEMAND + number}, '{tick(0)}');"
-    )
-
-
-def _quoted(text: str | None) -> str:
-    return "NULL" if text is None else f"'{text}'"
-
 
 # Unique keys.
 TWO_ENQUEUES_AND_THE_HOLDER = TaskScenario(
@@ -267,6 +198,32 @@ KEYED_CLAIMS_AND_THE_PURGE = TaskScenario(
         ("purge", task_scripts.purges("task/purge_key_places", 0, "", 0, 10)),
     ),
 )
+ADMISSIONS_AND_AN_END = TaskScenario(
+    "two admissions of runs in lanes against the end of the run that has the place of their key",
+    cursor(lanes=3)
+    + "UPDATE cursors SET key_limit = 1;"
+    + in_lane(0, owner=OLD)
+    + has_place(0, KEY, lane=0)
+    + in_lane(1)
+    + in_lane(2),
+    (
+        ("end", scripts.settles_at_once(OLD, held(lane=0, concurrency=KEY))),
+        ("old", task_scripts.admits()),
+        ("new", task_scripts.admits()),
+    ),
+)
+ADMISSION_AND_CLAIM = TaskScenario(
+    "an admission of a run in a lane against a claim of a task that shares its key",
+    task(limit=1)
+    + waiting(concurrency=KEY)
+    + cursor(2)
+    + in_lane(1, job=2)
+    + "UPDATE cursors SET key_limit = 1, key_shared = true;",
+    (
+        ("admit", task_scripts.admits(job=2)),
+        ("claim", task_scripts.takes(NEW, keyed=True, settles=False)),
+    ),
+)
 # Ends.
 DELETE_ENQUEUE_AND_CLAIM = TaskScenario(
     "the deletion of a task against an enqueue and a claim",
@@ -358,6 +315,8 @@ SMALL = (
     PARKED_CLAIM_AND_RESCUE,
     KEYED_RELEASE_AND_CLAIM,
     KEYED_CLAIMS_AND_THE_PURGE,
+    ADMISSIONS_AND_AN_END,
+    ADMISSION_AND_CLAIM,
     DELETE_ENQUEUE_AND_CLAIM,
     DELETE_AND_RETRY,
     DELETE_AND_RELEASE,

@@ -13,12 +13,14 @@ from detent.domain.identity import RunKey, decode_run_id
 from detent.domain.run import Claim
 from detent.store.connection import Connection
 from detent.store.live_runs import cancel_runs
+from detent.store.tasks import TaskHead, release_laned_on
 from tests.interleavings.harness import Actor, Rows, Script
 from tests.interleavings.scripts import NO_DELAY, claim_and_settle, columns, settle_all
 from tests.interleavings.world import INCARNATION, World, tick
 
 PRIORITY = 5
 LIMIT = 10
+LANED = TaskHead(1, 1, False, PRIORITY, tick(0), True)
 
 
 def key_of_run(run: UUID) -> RunKey:
@@ -72,7 +74,7 @@ def triggers() -> Script:
     async def script(actor: Actor, world: World) -> None:
         await actor.open("run/lock_job", 1)
         (row,) = await actor.run("task/enqueue", 1, "[{}]")
-        await actor.run("task/release_laned", [1], [1], [False], [PRIORITY], False)
+        await release_laned_on(cast("Connection", actor), [LANED], although_held=True)
         await actor.commit()
         world.enqueued.append(key_of_run(row["run"]))
 
@@ -83,7 +85,8 @@ def releases_laned(node: int) -> Script:
     """Give waiting runs of a job with a schedule the lanes that are free, then claim and settle what is ready."""
 
     async def script(actor: Actor, world: World) -> None:
-        await actor.open("task/release_laned", [1], [1], [False], [PRIORITY], False)
+        actor.begin()
+        await release_laned_on(cast("Connection", actor), [LANED])
         await actor.commit()
         await claim_and_settle(actor, world, node)
 
@@ -142,6 +145,16 @@ def takes_parked(node: int, key: str) -> Script:
         rows = await actor.open("task/claim_parked", node, INCARNATION, [1], [key], [1], LIMIT)
         await actor.commit()
         world.grant(node, [Claim(*list(row.values())[:-1]) for row in rows if row["claimed"]])
+
+    return script
+
+
+def admits(job: int = 1) -> Script:
+    """Give runs in lanes that wait for their concurrency key free places of it."""
+
+    async def script(actor: Actor, world: World) -> None:
+        await actor.open("run/admit", [job], None)
+        await actor.commit()
 
     return script
 

@@ -30,6 +30,7 @@ from detent.domain.run import Claim
 from detent.domain.states import CODES, RunStatus
 from detent.store.live_runs import Settlement, by_kind, settle_statement
 from detent.store.statement import STATEMENTS
+from detent.store.tasks import TaskHead, release_laned_on
 from tests.support.factories import LONG_AGO
 
 OLD, NEW, SURVIVOR = 1, 2, 3
@@ -58,6 +59,8 @@ SELECT n, gen_random_uuid(), n::text, 0, 'http', '{}' FROM generate_series(1, 2)
 -- The queue of ticks is that of on-demand runs too, so that every actor serves one queue.
 UPDATE queues SET needs = 'task:' WHERE queue = 1 AND needs = '';
 """
+
+ANY_WAITING = "SELECT EXISTS (SELECT FROM backlog) OR EXISTS (SELECT FROM live_runs WHERE not_before = 'infinity')"
 
 
 def tick(number: int) -> datetime:
@@ -216,8 +219,7 @@ class Survivor:
 
     async def _promote_and_run(self) -> bool:
         await self._run("run/promote", None, 1000)
-        waiting = await self._admin.fetchval("SELECT EXISTS (SELECT FROM backlog)")
-        rows = await self._claim_from_backlog() if waiting else []
+        rows = await self._claim_from_backlog() if await self._admin.fetchval(ANY_WAITING) else []
         rows += await self._run("run/claim", SURVIVOR, INCARNATION, [1], 1000, False)
         claims = [Claim(*row.values()) for row in rows]
         self._world.grant(SURVIVOR, claims)
@@ -228,10 +230,10 @@ class Survivor:
 
     async def _claim_from_backlog(self) -> list[Any]:
         """Claim on-demand runs of tasks; those of jobs with a schedule get free lanes, and are claimed there."""
+        await self._run("run/admit", *_columns(await self._run("run/list_unadmitted_keys", "", 0, 1000), "job", "key"))
         await self._run("task/unpark", *_columns(await self._run("task/list_parked_keys", 0, "", 1000), "job", "key"))
         heads = await self._run("task/list_heads", [1], None)
-        laned = [head for head in heads if head["laned"]]
-        await self._run("task/release_laned", *_columns(laned, "job", "queue", "keyed", "priority"), False)
+        await release_laned_on(self._admin, [TaskHead(*head.values()) for head in heads if head["laned"]])
         rows: list[Any] = []
         for keyed, name in ((False, "task/claim"), (True, "task/claim_keyed")):
             some = [head for head in heads if not head["laned"] and head["keyed"] is keyed]
