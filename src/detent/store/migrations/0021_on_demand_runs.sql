@@ -564,11 +564,13 @@ BEGIN
         EXECUTE format('ALTER FUNCTION %s SECURITY DEFINER SET search_path = %I, pg_temp', signature, current_schema());
         EXECUTE format('REVOKE ALL ON FUNCTION %s FROM PUBLIC', signature);
     END LOOP;
+    -- A session keeps a plan that it made while nothing waited. With sequential scans, which cost nothing then, an enqueue
+    -- with unique keys later read the whole backlog for each key.
     FOREACH signature IN ARRAY ARRAY[
         'enqueue(text, jsonb, timestamptz, interval, integer, text, text, interval, text, text)',
         'enqueue_many(text, jsonb, text)'] LOOP
         EXECUTE format('ALTER FUNCTION %s SECURITY DEFINER SET search_path = %I, pg_temp '
-                       'SET plan_cache_mode = force_generic_plan', signature, current_schema());
+                       'SET plan_cache_mode = force_generic_plan SET enable_seqscan = off', signature, current_schema());
         EXECUTE format('REVOKE ALL ON FUNCTION %s FROM PUBLIC', signature);
     END LOOP;
 END $$;
