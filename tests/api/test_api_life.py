@@ -98,7 +98,7 @@ async def test_the_open_runs_of_a_job_are_cancelled(api: ApiClient) -> None:
     await api.create(name="report")
     run = await api.good("POST", "/api/v1/jobs/report/trigger", 202)
     done = await api.good("POST", "/api/v1/jobs/report/cancel")
-    assert done == {"cancelled": [run["id"]], "stopping": []}
+    assert done == {"cancelled": [run["id"]], "stopping": [], "more": False}
 
 
 async def test_revisions_show_who_changed_what_and_a_job_can_be_rolled_back(api: ApiClient) -> None:

@@ -409,10 +409,10 @@ async def test_one_overdue_run_that_cannot_be_ended_leaves_the_others_no_worse(
     await sql.execute("UPDATE pull_leases SET ends_at = now(), lease_until = now()")
     settle, refused = api.store.pull.settle, runs[0]["run_id"]
 
-    async def refusing(tenant: int, reports: Any) -> Any:
+    async def refusing(tenant: int, reports: Any, *freed: Any) -> Any:
         if str(identity.run_id(reports[0].key)) == refused:
             raise Rejected("duplicate key", None, "23505")
-        return await settle(tenant, reports)
+        return await settle(tenant, reports, *freed)
 
     monkeypatch.setattr(api.store.pull, "settle", refusing)
     await sweep(api.store, JobOperations(api.store), Metrics())

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import itertools
+from datetime import timedelta
 from typing import Any
 from uuid import UUID, uuid4
 
-from detent.domain.identity import decode_run_id, run_id
+from detent.domain.identity import RunKey, decode_run_id, run_id
 from detent.domain.states import CODES, RunStatus
 from detent.store.live_runs import Settlement
 from tests.api.api_client import ApiClient
-from tests.support.factories import add_node
+from tests.support.factories import add_live_run, add_node
 
 NODE = 7
+AGES = itertools.count(3000, -1)
 
 
 async def finish(api: ApiClient, sql: Any, status: RunStatus = RunStatus.DEAD) -> None:
@@ -31,9 +34,18 @@ async def dead_run(api: ApiClient, sql: Any, job: str) -> Any:
     return run
 
 
+async def dead_tick(api: ApiClient, sql: Any, job: str) -> Any:
+    """As `dead_run`, of a tick instead of a trigger."""
+    number, queue = await sql.fetchrow("SELECT job, queue FROM jobs JOIN cursors USING (job) WHERE name = $1", job)
+    at = (await sql.fetchval("SELECT now()")).replace(microsecond=0) - timedelta(seconds=next(AGES))
+    await add_live_run(sql, number, at, queue=queue)
+    await finish(api, sql)
+    return await api.good("GET", f"/api/v1/runs/{run_id(RunKey(number, at))}")
+
+
 async def test_a_dead_run_is_run_again_as_a_new_run_of_its_tick(api: ApiClient, sql: Any) -> None:
     await api.create(name="a")
-    run = await dead_run(api, sql, "a")
+    run = await dead_tick(api, sql, "a")
     answer = await api.ask("POST", f"/api/v1/runs/{run['id']}/retry")
     again = answer.document
     assert (answer.status, answer.headers["Location"]) == (202, f"/api/v1/runs/{again['id']}")
@@ -47,11 +59,21 @@ async def test_a_dead_run_is_run_again_as_a_new_run_of_its_tick(api: ApiClient, 
     assert "maximum of unfinished runs" in problem["detail"]
 
 
+async def test_a_triggered_run_is_run_again_as_a_new_one_that_waits_its_turn(api: ApiClient, sql: Any) -> None:
+    await api.create(name="a")
+    run = await dead_run(api, sql, "a")
+    first, second = [await api.good("POST", f"/api/v1/runs/{run['id']}/retry", 202) for _ in range(2)]
+    assert (first["status"], second["status"]) == ("pending", "pending")
+    assert len({run["id"], first["id"], second["id"]}) == 3
+    assert first["idempotency_key"] == f"{first['job_id']}:{first['id']}"
+    assert (await api.good("GET", f"/api/v1/runs/{run['id']}"))["status"] == "dead"
+
+
 async def test_a_job_runs_its_latest_finished_run_again(api: ApiClient, sql: Any) -> None:
     await api.create(name="a")
     problem = await api.problem("POST", "/api/v1/jobs/a/retry", 409)
     assert "trigger it instead" in problem["detail"]
-    run = await dead_run(api, sql, "a")
+    run = await dead_tick(api, sql, "a")
     again = await api.good("POST", "/api/v1/jobs/a/retry", 202)
     assert (again["scheduled_at"], again["status"]) == (run["scheduled_at"], "pending")
     await finish(api, sql, RunStatus.SUCCEEDED)
@@ -95,7 +117,7 @@ async def test_a_redriven_run_goes_on_as_itself(api: ApiClient, sql: Any) -> Non
 async def test_all_dead_letters_of_a_job_are_redriven_as_far_as_it_has_room(api: ApiClient, sql: Any) -> None:
     await api.create(name="one")
     await api.create(name="many", concurrent_policy="ALLOW", max_concurrent=5)
-    runs = {name: [await dead_run(api, sql, name) for _ in range(2)] for name in ("one", "many")}
+    runs = {name: [await dead_tick(api, sql, name) for _ in range(2)] for name in ("one", "many")}
     answer = await api.good("POST", "/api/v1/dead-letters/redrive", json={"all": True, "job": "many"})
     assert sorted(answer["redriven"]) == sorted(run["id"] for run in runs["many"])
     answer = await api.good("POST", "/api/v1/dead-letters/redrive", json={"all": True})

@@ -7,6 +7,7 @@ from typing import Any
 from uuid import UUID
 
 from detent.domain.identity import decode_run_id
+from detent.domain.run import Claim
 from detent.domain.states import CODES, RunStatus
 from detent.store.live_runs import Settlement
 from tests.api.api_client import ApiClient
@@ -19,11 +20,17 @@ CONTRACT = (
 NODE = 7
 
 
+async def claim_one(api: ApiClient, sql: Any) -> Claim:
+    queues = await sql.fetchval("SELECT array_agg(queue) FROM queues")
+    (claim,) = await api.store.live_runs.claim(NODE, 1, queues, 1)
+    return claim
+
+
 async def finish(api: ApiClient, sql: Any, run: Any, result: str | None = None) -> None:
     """What a worker does with a run."""
     if not await sql.fetchval("SELECT count(*) FROM nodes"):
         await add_node(sql, NODE)
-    (claim,) = await api.store.live_runs.claim(NODE, 1, [1], 1)
+    claim = await claim_one(api, sql)
     assert str(claim.run_id) == run["id"]
     now = datetime.now(UTC)
     done = Settlement(claim, now, now, CODES[RunStatus.SUCCEEDED], result=result)
@@ -80,7 +87,7 @@ async def test_a_running_run_is_asked_to_stop(api: ApiClient, sql: Any) -> None:
     await add_node(sql, NODE)
     await api.create(name="r")
     run = await api.good("POST", "/api/v1/jobs/r/trigger", 202)
-    await api.store.live_runs.claim(NODE, 1, [1], 1)
+    await claim_one(api, sql)
     answer = await api.good("POST", f"/api/v1/runs/{run['id']}/cancel", 202)
     assert (answer["status"], answer["reason"]) == ("running", "cancelling")
 

@@ -177,6 +177,8 @@ class ContractServer:
             "ticks": None,
             "until": None,
             "payload": None,
+            "concurrency_key": None,
+            "not_before": None,
             "attempts": [],
             **fields,
         }

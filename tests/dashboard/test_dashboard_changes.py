@@ -214,7 +214,7 @@ async def test_the_builder_creates_and_edits_a_task(pages: Pages, token: str) ->
     shown = (await pages.get(f"/jobs/{job.id}/edit")).text
     assert 'value="task" checked' in shown
     page = (await pages.get(f"/jobs/{job.id}")).text
-    assert "A task has no ticks: its runs are enqueued." in page and "On demand" in page
+    assert "Unfinished runs" in page and "On demand" in page
     assert "on demand" in (await pages.get("/jobs")).text
     assert (await pages.get("/timeline")).status == 200
     changed = {**fields, "kind": "every", "every": "15m", "revision": "1"}

@@ -12,7 +12,7 @@ from tests.interleavings.scenarios import Scenario
 from tests.interleavings.world import NEW, OLD
 
 SETTLE_OF_TASKS = ("run/settle of tasks", "run/settle_succeeded of tasks")
-TASK_FENCE = "FROM nodes WHERE node = $1::bigint AND NOT evicted FOR KEY SHARE"
+TASK_FENCE = "FROM nodes WHERE node = $1 AND NOT evicted FOR KEY SHARE"
 FUNCTION = "enqueue_runs"
 SUBSTITUTE = "enqueue_runs_mutant"
 

@@ -72,7 +72,7 @@ def triggers() -> Script:
     async def script(actor: Actor, world: World) -> None:
         await actor.open("run/lock_job", 1)
         (row,) = await actor.run("task/enqueue", 1, "[{}]")
-        await actor.run("task/release_laned", [1], [1], [False], [PRIORITY])
+        await actor.run("task/release_laned", [1], [1], [False], [PRIORITY], False)
         await actor.commit()
         world.enqueued.append(key_of_run(row["run"]))
 
@@ -83,7 +83,7 @@ def releases_laned(node: int) -> Script:
     """Give waiting runs of a job with a schedule the lanes that are free, then claim and settle what is ready."""
 
     async def script(actor: Actor, world: World) -> None:
-        await actor.open("task/release_laned", [1], [1], [False], [PRIORITY])
+        await actor.open("task/release_laned", [1], [1], [False], [PRIORITY], False)
         await actor.commit()
         await claim_and_settle(actor, world, node)
 

@@ -231,7 +231,7 @@ class Survivor:
         await self._run("task/unpark", *_columns(await self._run("task/list_parked_keys", 0, "", 1000), "job", "key"))
         heads = await self._run("task/list_heads", [1], None)
         laned = [head for head in heads if head["laned"]]
-        await self._run("task/release_laned", *_columns(laned, "job", "queue", "keyed", "priority"))
+        await self._run("task/release_laned", *_columns(laned, "job", "queue", "keyed", "priority"), False)
         rows: list[Any] = []
         for keyed, name in ((False, "task/claim"), (True, "task/claim_keyed")):
             some = [head for head in heads if not head["laned"] and head["keyed"] is keyed]

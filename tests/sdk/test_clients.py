@@ -23,6 +23,7 @@ from detent.client.operations import Operations
 from detent.client.runs import get_run
 from detent.contract.pull import ClaimedRun
 from detent.domain.job import HttpTarget, JobSpec, PythonTarget
+from detent.domain.on_demand import NewRun
 from detent.domain.states import RunStatus
 from detent.node.server import ApiServer
 from detent.settings.settings import Settings
@@ -173,7 +174,8 @@ async def test_runs_are_run_again_and_dead_ones_go_on(client: Any) -> None:
     assert (again.run_id, again.idempotency_key) == (run.run_id, run.idempotency_key)
     await client.complete_run(again)
     for repeated in (await client.retry_run(run.run_id), await retried(client, "r")):
-        assert repeated.scheduled_at == run.scheduled_at
+        assert repeated.id != run.run_id  # a new run, due now
+        assert repeated.scheduled_at > run.scheduled_at
         assert repeated.idempotency_key != run.idempotency_key
     assert (await client.redrive_dead_letters(job="r")).redriven == []
 
@@ -203,6 +205,35 @@ async def test_a_listing_goes_over_as_many_pages_as_it_takes(client: Any, monkey
     runs = await client.list_runs(status=[RunStatus.PENDING, "running"])
     assert [run.job for run in runs] == names[::-1]
     assert await client.list_runs("job-1", status=["dead"]) == []
+
+
+async def test_runs_are_enqueued_and_tasks_are_listed(client: Any) -> None:
+    await client.create_job({"name": "mail", "target": HTTP})
+    due = datetime.now(UTC) + timedelta(hours=1)
+    first = await client.enqueue("mail", {"to": "ada"}, at=due, priority=-3, unique_key="a", unique_for_seconds=60)
+    assert (first.created, first.status) == (True, RunStatus.PENDING)
+    assert abs(first.scheduled_at - due) < timedelta(milliseconds=1)
+    again = await client.enqueue("mail", unique_key="a")
+    assert (again.created, again.id) == (False, first.id)
+    plain = await client.enqueue("mail", delay_seconds=60, queue="slow", concurrency_key="k")
+    many = await client.enqueue_many("mail", [{"payload": 1}, NewRun(payload=2, unique_key="a"), {}])
+    assert [run.created for run in many] == [True, False, True]
+    assert len({run.id for run in (first, plain, *many)}) == 4
+    (task,) = await client.list_tasks()
+    assert (task.name, task.pending, task.ready, task.delayed) == ("mail", 4, 2, 2)
+    with pytest.raises(errors.NotFound, match="no task or job"):
+        await client.enqueue("nobody")
+    with pytest.raises(errors.UsageError, match="priority is 101") as refused:
+        await client.enqueue_many("mail", [{}, {"priority": 101}])
+    assert refused.value.pointer == "/runs/1/priority"
+
+
+async def test_a_refused_trigger_of_a_busy_job_raises(client: Any) -> None:
+    await client.create_job({"name": "busy", "schedule": "@daily", "target": HTTP})
+    await client.trigger_job("busy")
+    with pytest.raises(errors.Conflict, match="maximum of unfinished runs"):
+        await client.trigger_job("busy", {"n": 1}, if_busy="refuse")
+    assert (await client.trigger_job("busy", {"n": 1})).status is RunStatus.PENDING
 
 
 async def test_a_worker_claims_beats_and_reports(client: Any) -> None:
@@ -388,6 +419,9 @@ SAMPLES: dict[str, tuple[Any, ...]] = {
     "get_cluster": (),
     "list_jobs": (),
     "list_runs": (),
+    "list_tasks": (),
+    "grant_enqueue": ("x", "role"),
+    "revoke_enqueue": ("x", "role"),
     "resume_all": (),
     "version": (),
     "fail_run": ("RUN", "error"),
@@ -407,6 +441,7 @@ SAMPLES: dict[str, tuple[Any, ...]] = {
     "list_audit_chain": (),
     "list_audit_events": (),
     "list_queues": (),
+    "enqueue_many": ("x", [{}]),
     "list_role_bindings": (),
     "list_secrets": (),
     "list_tenants": (),

@@ -168,6 +168,34 @@ def test_a_trigger_runs_beside_the_schedule_under_a_key_of_its_own() -> None:
     assert keys[1].endswith(f":{int(datetime(2026, 1, 1, 1, tzinfo=UTC).timestamp())}")
 
 
+def test_a_trigger_of_a_busy_job_waits_its_turn() -> None:
+    app = Detent()
+    failing = [True]
+
+    @app.job(every="1d", retry_base_seconds=60)
+    def job() -> None:
+        if failing:
+            raise ValueError
+
+    with app.test() as t:
+        first, second, third = t.trigger("job"), t.trigger("job"), t.trigger("job")
+        assert [run.status for run in (first, second, third)] == ["retrying", "pending", "pending"]
+        failing.clear()
+        t.advance(minutes=5)
+        assert [run.status for run in (first, second, third)] == ["succeeded"] * 3
+
+
+def test_any_number_of_runs_of_a_task_may_be_unfinished() -> None:
+    app = Detent()
+
+    @app.task(retry_base_seconds=60)
+    def task() -> None:
+        raise ValueError
+
+    with app.test() as t:
+        assert [t.trigger("task").status for _ in range(3)] == ["retrying"] * 3
+
+
 def test_the_same_test_gives_the_same_ids_and_keys() -> None:
     def rehearse() -> list[tuple[str, str]]:
         app = Detent("same")

@@ -17,8 +17,8 @@ from detent.domain.run import Claim
 from detent.domain.states import CODES
 from detent.store import sql
 from detent.store.tasks import TaskHead, enqueue
-from tests.stateful.run_machine import RunMachine, chosen, key_of, nodes, opened, profile
-from tests.stateful.task_model import Document, Task, TaskModel, in_order, keys_of
+from tests.stateful.run_machine import NOW, RunMachine, chosen, key_of, nodes, opened, profile
+from tests.stateful.task_model import PRIORITY, Document, Task, TaskModel, in_order, keys_of
 from tests.support.factories import add_job, add_task
 
 TIME_OF_SERIAL = f"timestamptz '2020-01-01Z' + (serial - {ON_DEMAND}) * interval '1 s'"
@@ -105,11 +105,10 @@ class TaskMachine(RunMachine):
     @precondition(lambda self: self.model.waiting)
     @rule(node=nodes, number=chosen, limit=st.integers(1, 4))
     def claim(self, node: int, number: int, limit: int) -> None:
-        """Some of one task: the order of tasks is random."""
-        job = self.pick(self.jobs, number)
-        heads = [head for head in self.heads(laned=False) if head.job == job]
-        if not heads:
-            return
+        """Some of one task: the order of tasks is random. Its heads are remembered from a time when it was not
+        paused."""
+        job = self.pick(self.jobs[:-1], number)
+        heads = [TaskHead(job, self.queue, False, priority, NOW, False) for priority in (-100, PRIORITY, 100)]
         ready = [run for run in self.model.ready(keyed=False) if run.key.job == job] if self.model.alive(node) else []
         claims = self.run(self.store.tasks.claim(node, 1, heads, limit))
         assert [claim.key for claim in claims] == keys_of(in_order(ready)[:limit])

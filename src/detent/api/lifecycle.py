@@ -74,7 +74,7 @@ async def list_skips(api: Api, id: str) -> list[Skip]:  # noqa: A002 - as above
 
 @routes.post("/jobs/{id}/cancel", scope="operate")
 async def cancel_runs_of_job(api: Api, id: str) -> CancelledRuns:  # noqa: A002 - as above
-    """Cancel all open runs of a job: waiting runs at once; running ones are asked to stop."""
+    """Cancel all open runs of a job: waiting ones, up to 10,000 with each request; running ones are asked to stop."""
     done = await api.jobs.lifecycle.cancel_runs(await job_id(api, id), tenant=api.tenant)
     return CancelledRuns([run_id(key) for key in done.cancelled], [run_id(key) for key in done.stopping], done.more)
 

@@ -20,7 +20,7 @@ _API = "/api/v1"
 LIMITED = (
     *(f"{_API}/{noun}" for noun in ("jobs", "runs", "tasks", "dead-letters", "incidents", "bulk", "schedules")),
     f"{_API}/queues/{{queue}}/claim",
-    *("/jobs", "/runs", "/timeline", "/dead-letters"),
+    *("/jobs", "/tasks", "/runs", "/timeline", "/dead-letters"),
 )
 
 

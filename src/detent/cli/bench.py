@@ -199,7 +199,7 @@ def enqueue(
     paused: str,
     at_least: str,
 ) -> None:
-    """Enqueue on-demand runs: rates, WAL, claim and settle with many that wait, and how late they start."""
+    """Enqueue on-demand runs: rates, WAL, claims of a long backlog, lateness."""
     from detent.devtools.bench.enqueue import EnqueuePlan, as_table, bench_enqueue
 
     plan = EnqueuePlan(

@@ -102,7 +102,7 @@ def run(name: str, file: str | None, wait: bool, timeout: str | None, **flags: s
 @watch_option
 @api_options(quiet="names only")
 def list_tasks(limit: int, cursor: str | None, watch: bool) -> None:
-    """List the tasks with their waiting and running runs, and since when the oldest waits."""
+    """List the tasks, how many of their runs wait and run, and since when."""
     with connect() as client:
         tasks = client.list_tasks()
         if watch:

@@ -106,8 +106,8 @@ class Gantt(NamedTuple):
 
 
 def gantt(run: Run, now: datetime) -> Gantt | None:
-    """None: the run never started and is not waiting."""
-    if run.status not in OPEN and not run.attempts:
+    """None: the run never started and is not waiting, or is not due yet."""
+    if not run.attempts and (run.status not in OPEN or (run.scheduled_at > now and run.started_at is None)):
         return None
     attempts = sorted(run.attempts, key=lambda attempt: (attempt.token, attempt.finished_at))
     ends = [attempt.finished_at for attempt in attempts]

@@ -174,11 +174,15 @@ def _value(field: JobField, text: str) -> Any:
 def _number(field: JobField, text: str) -> Any:
     if field.kind == "grace" and text == "auto":
         return text
+    return number_from(field.kind, text, field.label, f"/{field.name}")
+
+
+def number_from(kind: str, text: str, label: str, pointer: str) -> float:
     try:
-        return _READERS.get(field.kind, int)(text)
+        return _READERS.get(kind, int)(text)
     except ValueError:
-        kind = _NUMBERS.get(field.kind, "a whole number")
-        raise UsageError(f"{field.label} is {text!r}: give {kind}.", f"/{field.name}") from None
+        wanted = _NUMBERS.get(kind, "a whole number")
+        raise UsageError(f"{label} is {text!r}: give {wanted}.", pointer) from None
 
 
 def _seconds(text: str) -> float:

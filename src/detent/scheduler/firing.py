@@ -328,28 +328,20 @@ class Firing:
             log_fired(batch, found, self._membership, sent, self._clock.now(), reservation.hand_off)
         self._fired(batch, mode, reservation, found)
         await failpoints.hit("S7")
-        await self._promote([item.job for item in exceptions if item.lane is not None and item.lane < 0])
-        await self._admit([item.job for item in exceptions if item.why == "key"])
+        await self._make_ready(exceptions)
 
-    async def _promote(self, jobs: list[int]) -> None:
-        """These jobs wait for their previous run. It is asked to stop (REPLACE), or it may have ended during this fire,
-        before anything waited for it."""
-        if jobs:
-            try:
-                if await self._store.live_runs.promote(jobs):
-                    self._wakeups.runs_queued()
-            except DetentError as error:
-                log.warning("waiting runs are not promoted yet", jobs=len(jobs), error=str(error))
-
-    async def _admit(self, jobs: list[int]) -> None:
-        """These runs are ready if their concurrency key has a free place; after a failure, the workers' sweep finds
-        them."""
-        if jobs:
-            try:
-                if await self._store.live_runs.admit(jobs):
-                    self._wakeups.runs_queued()
-            except DetentError as error:
-                log.warning("runs with concurrency keys are not ready yet", jobs=len(jobs), error=str(error))
+    async def _make_ready(self, exceptions: Collection[Exceptional]) -> None:
+        """Runs that wait for their previous run: it is asked to stop (REPLACE), or it may have ended during this fire,
+        before anything waited for it. And runs whose concurrency key may have a free place. After a failure, the
+        workers' own passes do it."""
+        waiting = [item.job for item in exceptions if item.lane is not None and item.lane < 0]
+        keyed = [item.job for item in exceptions if item.why == "key"]
+        try:
+            ready = bool(waiting) and await self._store.live_runs.promote(waiting)
+            if (bool(keyed) and await self._store.live_runs.admit(keyed)) or ready:
+                self._wakeups.runs_queued()
+        except DetentError as error:
+            log.warning("waiting runs are not ready yet", jobs=len(waiting) + len(keyed), error=str(error))
 
     def _fired(
         self, batch: Sequence[Planned], mode: FireMode, reservation: Reservation, exceptions: dict[int, Exceptional]

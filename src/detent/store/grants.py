@@ -113,6 +113,8 @@ FUNCTIONS = (
     "drop_history_part(text)",
     "chain_audit_events(bigint, bigint[], bytea[])",
     "purge_audit_events(timestamptz, integer)",
+    "grant_enqueue(text)",
+    "revoke_enqueue(text)",
 )
 # The numbers of new jobs are taken in advance, several at a time; the serials of on-demand runs by enqueue_runs.
 SEQUENCES = ("jobs_job_seq", "on_demand_serials")

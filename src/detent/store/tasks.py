@@ -217,17 +217,18 @@ async def trigger(connection: Connection, job: int, payload: str | None) -> tupl
     key = decode_run_id(run.id)
     assert key is not None
     laned = [head for head in await heads_on(connection, job) if head.laned]
-    if await release_laned_on(connection, laned):
+    if await release_laned_on(connection, laned, although_held=True):
         await connection.fetch(sql.feed.NOTIFY.text, RUNS_CHANNEL, "ready")
     return key, bool(laned) and bool(await connection.fetch(sql.task.FIND.text, *key))
 
 
-async def release_laned_on(connection: Connection, heads: Sequence[TaskHead]) -> bool:
-    """As `TaskStore.release_laned`, in the transaction of a connection."""
+async def release_laned_on(connection: Connection, heads: Sequence[TaskHead], *, although_held: bool = False) -> bool:
+    """As `TaskStore.release_laned`, in the transaction of a connection. `although_held`: also while the cluster is
+    held."""
     if not heads:
         return False
     columns = [(head.job, head.queue, head.keyed, head.priority) for head in heads]
-    placed = await connection.fetch(sql.task.RELEASE_LANED.text, *zip(*columns, strict=True))
+    placed = await connection.fetch(sql.task.RELEASE_LANED.text, *zip(*columns, strict=True), although_held)
     for row in placed:
         await make_way(connection, row)
     await admit_on(connection, [row["job"] for row in placed if row["key"] is not None])

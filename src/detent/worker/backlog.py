@@ -27,6 +27,8 @@ from detent.worker.heads import HeadKey, TaskHeads, in_bands, key_of_head
 log = logger("worker")
 
 SWEEP_EVERY = 10.0
+# Where no run has a concurrency key, as far as this process knows.
+IDLE_SWEEPS = 3
 SWEEP_PAGE = 500
 # After a full page of the sweep, this many times as long as it took until the next page.
 SWEEP_SHARE = 20
@@ -69,6 +71,7 @@ class TaskBacklog:
         """A run has ended. Returns whether a run in a lane may have waited for its concurrency key, or for its lane."""
         if claim.concurrency_key is not None:
             self.freed_keys.add((claim.job, claim.concurrency_key))
+            self._sweep_soon()
             if claim.lane < FIRST_TASK_LANE or self._lanes_wait:
                 self._keys_for_lanes.add((claim.job, claim.concurrency_key))
         if claim.job in self.laned_jobs:
@@ -111,9 +114,14 @@ class TaskBacklog:
         not."""
         admitted = await self._sweep()
         read = await self.heads.refresh(queues, fresh=fresh)
+        if self.heads.any_keyed:
+            self._sweep_soon()
         if self._tried_lanes and read:
             self._tried_lanes = {key for key in self._tried_lanes if key in self.heads.known and key[0] not in read}
         return admitted
+
+    def _sweep_soon(self) -> None:
+        self._next_sweep = min(self._next_sweep, monotonic() + SWEEP_EVERY)
 
     async def _sweep(self) -> bool:
         """Check some of the keys that runs wait for: their last run may have ended elsewhere, or without a word."""
@@ -128,7 +136,9 @@ class TaskBacklog:
         full = len(page) == SWEEP_PAGE
         self._swept_to = page[-1] if full else FIRST_KEY
         now = monotonic()
-        self._next_sweep = now + (min(SWEEP_SHARE * (now - began), SWEEP_EVERY) if full else SWEEP_EVERY)
+        idle = not page and not lanes and not self.heads.any_keyed
+        pause = min(SWEEP_SHARE * (now - began), SWEEP_EVERY) if full else SWEEP_EVERY
+        self._next_sweep = now + (IDLE_SWEEPS * SWEEP_EVERY if idle else pause)
         if page:
             self.heads.stale |= await self._store.tasks.unpark(page, pool=self._pool)
         return admitted

@@ -15,6 +15,7 @@ from detent.store import Store
 from detent.store.db import PoolName
 from detent.store.tasks import TaskHead
 
+# If there are any; else half as often, which is when the worker claims in any case.
 READ_EVERY = 5.0
 # After reading all heads, this many times as long without reading all of them again.
 READ_SHARE = 20
@@ -48,6 +49,7 @@ class TaskHeads:
         self._read_seconds = 0.0
         self._queues: list[int] | None = []
         self.laned_jobs: frozenset[int] = frozenset()
+        self.any_keyed = False
 
     # --- reading them ---
 
@@ -92,7 +94,7 @@ class TaskHeads:
         self._reads = [at for at in self._reads if at > began]
         self._read_seconds = ended - began
         self._earliest_read = ended + READ_SHARE * self._read_seconds
-        self._next_read = max(ended + READ_EVERY, self._earliest_read)
+        self._next_read = max(ended + (READ_EVERY if heads else 2 * READ_EVERY), self._earliest_read)
         jobs = {key[0] for key in self.known} | {head.job for head in heads}
         self.known, self._due = {}, {}
         self._keep(heads, ended)
@@ -118,6 +120,7 @@ class TaskHeads:
             self.known[key] = head
             self._due[key] = now + head.wait
         self.laned_jobs = frozenset(head.job for head in self.known.values() if head.laned)
+        self.any_keyed = any(head.keyed for head in self.known.values())
 
     # --- what they say ---
 

@@ -109,7 +109,7 @@ class Trade:
             await node.kill()
         elif step and node.process.returncode == -signal.SIGKILL:
             self.kills.append(Kill(member.name, time.time(), step))
-        elif not (self.scale.promotes and node.process.returncode == UNREACHABLE):
+        elif node.process.returncode != UNREACHABLE:  # its supervisor starts it again
             self.gone.append(f"{node.name} (with code {node.process.returncode})")
 
     # --- enqueuers ---

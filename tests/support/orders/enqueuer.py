@@ -23,7 +23,7 @@ import asyncpg
 from tests.support.orders.tasks import KINDS, TaskKind
 
 CONNECTIONS = 4
-CUSTOMERS = 50
+CUSTOMERS = 120
 MAX_BATCH = 30
 # While this many runs wait, nothing more is enqueued: the load lasts as long as the kills.
 MAX_WAITING = 1500

@@ -15,11 +15,13 @@ from detent.api.context import Api
 from detent.api.dead_letters import retry_job
 from detent.api.preview import PreviewRequest, preview_schedule
 from detent.api.request_parsing import decode_body
+from detent.api.tasks import RunsBody, enqueue_runs
 from detent.dashboard.changes import ChangeAnswer, Form, FormChange, text_of
 from detent.dashboard.form import (
     FIELDS,
     SCHEDULE_FIELDS,
     document_from,
+    number_from,
     payload_from,
     schedule_from,
     without_nulls,
@@ -81,7 +83,8 @@ async def preview(api: Api, names: Names, form: Form) -> ChangeAnswer:
 async def pause(api: Api, names: Names, form: Form) -> ChangeAnswer:
     until = _instant(text_of(form, "until"), "until")
     job = await jobs.pause_job(api, names["id"], jobs.PauseRequest(text_of(form, "reason") or None, until))
-    return ChangeAnswer(f"{job.name} is paused: it does not tick until you resume it.")
+    waits = "its runs wait" if job.schedule is None else "it does not tick"
+    return ChangeAnswer(f"{job.name} is paused: {waits} until you resume it.")
 
 
 async def resume(api: Api, names: Names, form: Form) -> ChangeAnswer:
@@ -94,6 +97,23 @@ async def trigger(api: Api, names: Names, form: Form) -> ChangeAnswer:
     body = jobs.Trigger(payload_from(text) if text else UNSET)
     reply = await jobs.trigger_job(api, names["id"], body)
     return ChangeAnswer(redirect=f"/runs/{reply.value.id}")
+
+
+async def enqueue(api: Api, names: Names, form: Form) -> ChangeAnswer:
+    """One run of a task, with what the form says; what is empty is as the task says."""
+    document: dict[str, Any] = {
+        name: text for name in ("unique_key", "concurrency_key") if (text := text_of(form, name))
+    }
+    if text := text_of(form, "payload"):
+        document["payload"] = payload_from(text)
+    if text := text_of(form, "delay"):
+        document["delay_seconds"] = number_from("duration", text, "The delay", "/delay_seconds")
+    if text := text_of(form, "priority"):
+        document["priority"] = number_from("integer", text, "The priority", "/priority")
+    (run,) = (await enqueue_runs(api, names["id"], RunsBody(msgspec.json.encode(document), "application/json"))).items
+    if run.created:
+        return ChangeAnswer(redirect=f"/runs/{run.id}")
+    return ChangeAnswer(f"Nothing was enqueued: run {run.id} has this unique key and is {run.status}.")
 
 
 async def retry(api: Api, names: Names, form: Form) -> ChangeAnswer:
@@ -157,6 +177,7 @@ changes = (
     FormChange("/jobs/{id}/pause", "operate", pause),
     FormChange("/jobs/{id}/resume", "operate", resume),
     FormChange("/jobs/{id}/trigger", "operate", trigger, payload=True),
+    FormChange("/jobs/{id}/enqueue", "operate", enqueue, payload=True),
     FormChange("/jobs/{id}/retry", "operate", retry),
     FormChange("/jobs/{id}/cancel", "operate", cancel),
     FormChange("/jobs/{id}/skip", "operate", skip),

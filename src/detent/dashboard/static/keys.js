@@ -3,7 +3,7 @@ import { nextClock } from "./settings.js";
 import { toggleLive } from "./live.js";
 import { toggle, toggleAll } from "./selection.js";
 
-const JUMPS = { o: "/", j: "/jobs", r: "/runs", t: "/timeline", d: "/dead-letters", c: "/cluster", p: "/cluster/problems", h: "/changes" };
+const JUMPS = { o: "/", j: "/jobs", k: "/tasks", r: "/runs", t: "/timeline", d: "/dead-letters", c: "/cluster", p: "/cluster/problems", h: "/changes" };
 let jumping = 0;
 
 function rows() {

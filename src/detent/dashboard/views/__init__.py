@@ -14,6 +14,7 @@ from detent.dashboard.views import (
     problems,
     run,
     runs,
+    tasks,
     timeline,
 )
 
@@ -24,6 +25,7 @@ ALL: tuple[PageView, ...] = (
     builder.new_view,
     builder.edit_view,
     job.view,
+    tasks.view,
     runs.view,
     run.view,
     timeline.view,

@@ -15,6 +15,7 @@ from detent.api.jobs import get_job
 from detent.api.lifecycle import RevisionQuery, list_revisions, list_skips
 from detent.api.preview import PreviewRequest, preview_schedule
 from detent.contract.job import Job, Preview
+from detent.contract.task import TaskSummary
 from detent.dashboard.charts import heat, quantile
 from detent.dashboard.formatting import seconds
 from detent.dashboard.incidents import DEADLINE, describe_incident
@@ -62,10 +63,20 @@ async def load(page: PageRequest) -> dict[str, Any]:
         "revisions": await list_revisions(api, str(job.id), RevisionQuery(limit=REVISIONS)),
         "skips": {skip.at for skip in await list_skips(api, str(job.id))},
         "catchup": await get_catchup(api, str(job.id)),
+        "waiting": await _waiting(page, job),
         "settings": settings_of(job),
         "commands": commands(job, api.settings.api_url),
         "document": document_of(job),
     }
+
+
+async def _waiting(page: PageRequest, job: Job) -> TaskSummary | None:
+    """The unfinished runs of a task."""
+    number = None if job.schedule is not None else await page.api.store.jobs.number(job.id, tenant=page.tenant)
+    if number is None:
+        return None
+    found, _ = await page.api.store.tasks.summaries(after=number - 1, limit=1, tenant=page.tenant)
+    return next((task for task in found if task.id == job.id), None)
 
 
 def _first_midnight(now: datetime) -> datetime:
@@ -115,13 +126,26 @@ def commands(job: Job, url: str) -> dict[str, str]:
     """Equivalent commands for the command line and the HTTP API."""
     name = shlex.quote(job.name)
     body = shlex.quote(json.dumps(document_of(job), ensure_ascii=False))
+    update = f"curl -X PUT {url}/api/v1/jobs/by-name/{_segment(job.name)} -H 'Content-Type: application/json' -d {body}"
+    if job.schedule is None:
+        post = f"curl {url}/api/v1/tasks/{_segment(job.name)}/runs -H 'Content-Type: application/json'"
+        return {
+            "Enqueue a run": f"detent task run {name} --in 10m",
+            "Enqueue a run over HTTP": f"{post} -d '{{\"delay_seconds\": 600}}'",
+            "Enqueue a run in a transaction": f"SELECT * FROM detent.enqueue({_literal(job.name)});",  # noqa: S608 - shown
+            "Create or update this job": update,
+        }
     return {
         "Run now": f"detent job trigger {name} --wait",
         "List its ticks": f"detent job ticks {name}",
         "Explain one tick": f"detent explain {name} {_example(job)}",
-        "Create or update this job": f"curl -X PUT {url}/api/v1/jobs/by-name/{_segment(job.name)} "
-        f"-H 'Content-Type: application/json' -d {body}",
+        "Create or update this job": update,
     }
+
+
+def _literal(text: str) -> str:
+    """As SQL writes it."""
+    return "'" + text.replace("'", "''") + "'"
 
 
 def _example(job: Job) -> str:

@@ -41,7 +41,10 @@ async def load(page: PageRequest) -> dict[str, Any]:
 
 def path_of(run: Run, page: PageRequest) -> list[dict[str, Any]]:
     """The states of the run with their times; a later state has none."""
-    steps: list[dict[str, Any]] = [{"name": "scheduled", "at": run.scheduled_at, "state": "done"}]
+    begin = "due" if run_key(str(run.id)).on_demand else "scheduled"
+    steps: list[dict[str, Any]] = [
+        {"name": begin, "at": run.scheduled_at, "state": "done" if run.scheduled_at <= page.now else "to come"}
+    ]
     if run.status in NEVER_RAN:
         return [*steps, {"name": str(run.status), "at": run.finished_at, "state": "end", "status": run.status}]
     first = min((attempt.started_at for attempt in run.attempts if attempt.started_at), default=run.started_at)

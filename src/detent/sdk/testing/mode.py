@@ -18,7 +18,7 @@ import msgspec
 
 from detent.domain.documents import utc_instant
 from detent.domain.idempotency import idempotency_key
-from detent.domain.identity import MANUAL, MILLISECOND, RunKey, first_token, run_id
+from detent.domain.identity import MILLISECOND, ON_DEMAND, RunKey, first_token, run_id
 from detent.domain.job import PythonTarget
 from detent.domain.registration import Timings, prepare, read_document
 from detent.domain.retry import longest_delay, patient_delay
@@ -90,7 +90,8 @@ class TestMode:
         return await _drive_async(self._advance(self._target(by, step)))
 
     def trigger(self, job: str) -> TestedRun:
-        """Run a job now, in addition to its schedule."""
+        """Run a job now, in addition to its schedule. If the job has its maximum of unfinished runs, the run is pending
+        until one of them has ended."""
         return self._drive(self._trigger(self._job(job)))
 
     async def trigger_async(self, job: str) -> TestedRun:
@@ -194,8 +195,11 @@ class TestMode:
         with self._alone():
             later = None if job.triggered is None else job.triggered + MILLISECOND  # the time identifies such a run
             job.triggered = max(self.now, later or self.now)
-            run = self._new_run(job, RunKey(job.prepared.number, job.triggered, MANUAL))
-            yield from self._start(job, run)
+            run = self._new_run(job, RunKey(job.prepared.number, job.triggered, ON_DEMAND))
+            if self._has_place(job):
+                yield from self._start(job, run)
+            else:
+                job.backlog.append(run)
             return run
 
     def _new_run(self, job: TestedJob, key: RunKey) -> TestedRun:
@@ -211,6 +215,7 @@ class TestMode:
         return run
 
     def _start(self, job: TestedJob, run: TestedRun) -> Steps[None]:
+        """Start a run, let it wait for its predecessor, or skip a tick that finds no place."""
         if not self._has_place(job):
             run.status, run.reason = RunStatus.SKIPPED, "overlap"
             return
@@ -227,6 +232,8 @@ class TestMode:
         yield from self._try(job, run)
 
     def _has_place(self, job: TestedJob) -> bool:
+        if job.spec.schedule is None:
+            return True  # any number of runs of a task may be unfinished
         match job.spec.concurrent_policy:
             case "QUEUE":
                 return job.waiting is None
@@ -262,6 +269,8 @@ class TestMode:
             following, job.waiting = job.waiting, None
             job.live.append(following)
             yield from self._try(job, following)
+        while job.backlog and self._has_place(job):
+            yield from self._start(job, job.backlog.pop(0))
 
     def _after_failure(self, job: TestedJob, run: TestedRun, failed: Failed) -> Steps[None]:
         spec = job.spec

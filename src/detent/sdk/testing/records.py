@@ -69,6 +69,7 @@ class TestedJob:
         self.triggered: datetime | None = None
         self.live: list[TestedRun] = []
         self.waiting: TestedRun | None = None
+        self.backlog: list[TestedRun] = []  # triggered while the job had its maximum of unfinished runs
 
     @property
     def spec(self) -> JobSpec:

@@ -24,4 +24,5 @@ SELECT h.job, h.queue, h.keyed, h.priority, h.not_before, NOT c.task AS laned,
  CROSS JOIN LATERAL (SELECT status FROM jobs WHERE job = h.job LIMIT 1) j
  WHERE ($1::integer[] IS NULL OR h.queue = ANY ($1::integer[]))
    AND (j.status = 'active' OR NOT c.task AND j.status <> 'deleted')
-   AND h.queue <> ALL (ARRAY(SELECT queue FROM suspended_queues)) AND (SELECT held_at IS NULL FROM cluster)
+   AND h.queue <> ALL (ARRAY(SELECT queue FROM suspended_queues))
+   AND (NOT c.task OR (SELECT held_at IS NULL FROM cluster))

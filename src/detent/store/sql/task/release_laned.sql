@@ -3,7 +3,8 @@
 -- priority. Fires take the lowest free lane, these take the highest, so that they compete only for the last. QUEUE and
 -- REPLACE: lane 0 if the job has no other run, else the negative lane in which runs wait. A run whose lane is taken
 -- meanwhile stays in the backlog, and the next pass tries again. A run with a concurrency key then waits for run/admit.
--- Returns the jobs, lanes and queues.
+-- $5 whether to do so although the cluster is held: what an operator triggers then is meant to run. Returns the jobs,
+-- lanes and queues.
 WITH lanes AS MATERIALIZED (
     SELECT c.job, g.lane, row_number() OVER (PARTITION BY c.job ORDER BY g.lane DESC) AS nth, c.capacity
       FROM (SELECT DISTINCT j FROM unnest($1::bigint[]) AS wanted (j)) wanted
@@ -18,7 +19,7 @@ WITH lanes AS MATERIALIZED (
         UNION ALL
         SELECT CASE WHEN EXISTS (SELECT FROM live_runs r WHERE r.job = c.job) THEN c.lanes ELSE 0 END WHERE c.lanes < 0
            AND NOT EXISTS (SELECT FROM live_runs r WHERE r.job = c.job AND r.lane = c.lanes)) g
-     WHERE (SELECT held_at IS NULL FROM cluster)
+     WHERE ($5::boolean OR (SELECT held_at IS NULL FROM cluster))
        AND EXISTS (SELECT FROM jobs j WHERE j.job = c.job AND j.status <> 'deleted')),
 counted AS MATERIALIZED (SELECT job, least(max(nth), max(capacity)) AS free FROM lanes GROUP BY job),
 next AS MATERIALIZED (
