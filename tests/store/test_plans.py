@@ -248,13 +248,13 @@ async def plan_of(connection: Any, name: str) -> list[dict[str, Any]]:
         explained = await connection.fetchval(text, *arguments_of(name))
     finally:
         await transaction.rollback()
-    return list(_nodes(json.loads(explained)[0]["Plan"]))
+    return list(nodes_of(json.loads(explained)[0]["Plan"]))
 
 
-def _nodes(plan: dict[str, Any]) -> Iterator[dict[str, Any]]:
+def nodes_of(plan: dict[str, Any]) -> Iterator[dict[str, Any]]:
     yield plan
     for child in plan.get("Plans", []):
-        yield from _nodes(child)
+        yield from nodes_of(child)
 
 
 def sequential(nodes: list[dict[str, Any]]) -> set[str]:
@@ -331,7 +331,7 @@ async def test_the_room_under_a_limit_is_counted_from_the_runs_that_are_under_it
         )
         await full.execute("UPDATE live_runs SET limited = true WHERE job = ANY ($1) AND queue = 1", JOBS_HELD[:150])
         text = f"EXPLAIN (ANALYZE, FORMAT JSON, TIMING OFF) {sql.limit.MEASURE_CAPACITY.text}"
-        nodes = list(_nodes(json.loads(await full.fetchval(text, [number]))[0]["Plan"]))
+        nodes = list(nodes_of(json.loads(await full.fetchval(text, [number]))[0]["Plan"]))
     finally:
         await transaction.rollback()
     assert "live_runs" not in sequential(nodes)
@@ -350,4 +350,4 @@ async def test_without_the_settings_a_plan_of_an_idle_night_would_stay(after_an_
     await refill_the_queue(connection)
     explained = await connection.fetchval(f"EXPLAIN (ANALYZE, FORMAT JSON, TIMING OFF) {execute}")
     await transaction.rollback()
-    assert "live_runs" in sequential(list(_nodes(json.loads(explained)[0]["Plan"])))
+    assert "live_runs" in sequential(list(nodes_of(json.loads(explained)[0]["Plan"])))

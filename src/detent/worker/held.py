@@ -45,27 +45,30 @@ class HeldRun:
 class HeldRuns:
     """The runs that a worker holds, by their job: nearly always one. Keyed by the whole identity, which contains a
     time, each was hashed three times, and that took a twentieth of what a run cost. Of a task there may be thousands:
-    they are kept by job and lane."""
+    they are kept by job and lane. Two claims of one such run are held where the reply to what ended the first was lost:
+    the node may have claimed the run again before it knows."""
 
     def __init__(self) -> None:
         self._first: dict[int, HeldRun] = {}
         self._others: dict[int, list[HeldRun]] = {}
         self._tasks: dict[tuple[int, int], HeldRun] = {}
+        self._former: dict[tuple[int, int], list[HeldRun]] = {}
 
     def __len__(self) -> int:
-        return len(self._first) + len(self._tasks) + sum(map(len, self._others.values()))
+        beside = (*self._others.values(), *self._former.values())
+        return len(self._first) + len(self._tasks) + sum(map(len, beside))
 
     def __iter__(self) -> Iterator[HeldRun]:
         yield from self._first.values()
         yield from self._tasks.values()
-        for some in self._others.values():
+        for some in (*self._others.values(), *self._former.values()):
             yield from some
 
     def add(self, held: HeldRun) -> None:
         """Replaces one that is here already under the same claim."""
         job = held.claim.job
         if held.claim.lane >= FIRST_TASK_LANE:
-            self._tasks[job, held.claim.lane] = held
+            self._add_of_task((job, held.claim.lane), held)
             return
         if job in self._first:
             self.remove(held.claim)
@@ -73,6 +76,12 @@ class HeldRuns:
             self._others.setdefault(job, []).append(held)
         else:
             self._first[job] = held
+
+    def _add_of_task(self, place: tuple[int, int], held: HeldRun) -> None:
+        former = self._tasks.get(place)
+        if former is not None and former.claim.identity != held.claim.identity:
+            self._former.setdefault(place, []).append(former)
+        self._tasks[place] = held
 
     def find(self, claim: Claim) -> HeldRun | None:
         for held in self._of(claim.job, claim.lane):
@@ -88,7 +97,7 @@ class HeldRuns:
         if lane < FIRST_TASK_LANE:
             return self._of_job(job)
         held = self._tasks.get((job, lane))
-        return () if held is None else (held,)
+        return () if held is None else (held, *self._former.get((job, lane), ())) if self._former else (held,)
 
     def _of_job(self, job: int) -> Sequence[HeldRun]:
         first = self._first.get(job)
@@ -96,10 +105,7 @@ class HeldRuns:
 
     def remove(self, claim: Claim) -> HeldRun | None:
         if claim.lane >= FIRST_TASK_LANE:
-            held = self.find(claim)
-            if held is not None:
-                del self._tasks[claim.job, claim.lane]
-            return held
+            return self._remove_of_task((claim.job, claim.lane), claim)
         if not self._others:
             held = self._first.get(claim.job)
             if held is not None and held.claim is claim:
@@ -107,6 +113,20 @@ class HeldRuns:
         held = self.find(claim)
         if held is not None:
             self._take_out(claim.job, held)
+        return held
+
+    def _remove_of_task(self, place: tuple[int, int], claim: Claim) -> HeldRun | None:
+        held = self.find(claim)
+        if held is None:
+            return None
+        former = self._former.pop(place, [])
+        left = [other for other in (*former, self._tasks[place]) if other is not held]
+        if left:
+            self._tasks[place] = left[-1]
+            if left[:-1]:
+                self._former[place] = left[:-1]
+        else:
+            del self._tasks[place]
         return held
 
     def _take_out(self, job: int, held: HeldRun) -> None:

@@ -447,10 +447,25 @@ BEGIN
     END IF;
     -- A statement of its own: it sees the holders of keys that committed after the statement before began.
     RETURN QUERY
-    SELECT run_id(known.job, h.at, h.serial), r.made, CASE WHEN r.made THEN 'pending' ELSE (
-               SELECT s.status FROM runs s WHERE s.job = known.job AND s.scheduled_at = h.at AND s.serial = h.serial) END, h.at
+    SELECT run_id(known.job, h.at, h.serial), r.made,
+           -- The status as the view `runs` has it, by probes: through the view, each would read all live runs of the job,
+           -- and the index entries of those that have ended. NULL: history no longer has the run.
+           CASE WHEN r.made THEN 'pending' ELSE coalesce(
+               (SELECT CASE WHEN b.attempt > 1 OR b.crashes > 0 THEN 'retrying' ELSE 'pending' END FROM backlog b
+                 WHERE b.serial = h.serial AND b.scheduled_at = h.at AND b.job = known.job),
+               (SELECT CASE WHEN l.owner IS NOT NULL THEN 'running' WHEN l.attempt > 1 OR l.crashes > 0 THEN 'retrying'
+                            ELSE 'pending' END FROM live_runs l
+                 WHERE l.job = known.job AND l.lane = h.serial AND l.scheduled_at = h.at),
+               (SELECT CASE WHEN l.owner IS NOT NULL THEN 'running' WHEN l.attempt > 1 OR l.crashes > 0 THEN 'retrying'
+                            ELSE 'pending' END FROM live_runs l
+                 WHERE l.job = known.job AND l.lane < 32768 AND l.serial = h.serial AND l.scheduled_at = h.at),
+               (SELECT CASE o.status WHEN 1 THEN 'succeeded' WHEN 2 THEN 'dead' WHEN 3 THEN 'cancelled'
+                                     WHEN 4 THEN 'skipped' ELSE 'missed' END FROM run_history o
+                 WHERE o.job = known.job AND o.scheduled_at = h.at AND o.serial = h.serial)) END,
+           h.at
       FROM unnest(dues, serials, names, made) WITH ORDINALITY AS r (due, serial, name, made, nth)
-      LEFT JOIN unique_keys k ON NOT r.made AND k.job = known.job AND k.key = r.name
+      LEFT JOIN LATERAL (            -- a probe for each, however many keys the job has
+        SELECT scheduled_at, serial FROM unique_keys WHERE NOT r.made AND job = known.job AND key = r.name LIMIT 1) k ON true
      CROSS JOIN LATERAL (SELECT coalesce(k.scheduled_at, r.due) AS at, coalesce(k.serial, r.serial) AS serial) h
      ORDER BY r.nth;
 END $$;
@@ -564,11 +579,13 @@ BEGIN
         EXECUTE format('ALTER FUNCTION %s SECURITY DEFINER SET search_path = %I, pg_temp', signature, current_schema());
         EXECUTE format('REVOKE ALL ON FUNCTION %s FROM PUBLIC', signature);
     END LOOP;
+    -- A session keeps a plan that it made while nothing waited. With sequential scans, which cost nothing then, an enqueue
+    -- with unique keys later read the whole backlog for each key.
     FOREACH signature IN ARRAY ARRAY[
         'enqueue(text, jsonb, timestamptz, interval, integer, text, text, interval, text, text)',
         'enqueue_many(text, jsonb, text)'] LOOP
         EXECUTE format('ALTER FUNCTION %s SECURITY DEFINER SET search_path = %I, pg_temp '
-                       'SET plan_cache_mode = force_generic_plan', signature, current_schema());
+                       'SET plan_cache_mode = force_generic_plan SET enable_seqscan = off', signature, current_schema());
         EXECUTE format('REVOKE ALL ON FUNCTION %s FROM PUBLIC', signature);
     END LOOP;
 END $$;

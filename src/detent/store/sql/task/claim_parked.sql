@@ -9,10 +9,10 @@ wanted AS MATERIALIZED (
      CROSS JOIN LATERAL (SELECT key_shared FROM cursors WHERE job = t.job LIMIT 1) c
      CROSS JOIN LATERAL (SELECT tenant FROM jobs WHERE job = t.job LIMIT 1) j),
 parked_jobs AS (                             -- read only if a key is shared
-    (SELECT job FROM backlog WHERE parked AND EXISTS (SELECT FROM wanted WHERE key_shared) ORDER BY job LIMIT 1)
+    (SELECT job FROM backlog WHERE parked AND EXISTS (SELECT FROM wanted WHERE key_shared) ORDER BY job, key LIMIT 1)
     UNION ALL
     SELECT next.job FROM parked_jobs CROSS JOIN LATERAL (
-        SELECT job FROM backlog WHERE parked AND job > parked_jobs.job ORDER BY job LIMIT 1) next),
+        SELECT job FROM backlog WHERE parked AND job > parked_jobs.job ORDER BY job, key LIMIT 1) next),
 keys AS MATERIALIZED (
     SELECT job, key FROM wanted
     UNION

@@ -10,10 +10,10 @@ WITH RECURSIVE heads AS MATERIALIZED (
                AND NOT parked LIMIT 100) first) f
      WHERE h.tenant = $1::integer AND ($2::text IS NULL OR q.name = $2::text)),
 parked_jobs AS (
-    (SELECT job FROM backlog WHERE parked ORDER BY job LIMIT 1)
+    (SELECT job FROM backlog WHERE parked ORDER BY job, key LIMIT 1)
     UNION ALL
     SELECT next.job FROM parked_jobs CROSS JOIN LATERAL (
-        SELECT job FROM backlog WHERE parked AND job > parked_jobs.job ORDER BY job LIMIT 1) next),
+        SELECT job FROM backlog WHERE parked AND job > parked_jobs.job ORDER BY job, key LIMIT 1) next),
 parked AS MATERIALIZED (
     SELECT p.job, f.few FROM parked_jobs p
      CROSS JOIN LATERAL (SELECT tenant FROM jobs WHERE job = p.job LIMIT 1) j
