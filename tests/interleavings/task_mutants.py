@@ -104,8 +104,10 @@ TASK_MUTANTS = (
         {
             "task/purge_key_places": changed(
                 "task/purge_key_places",
-                (" AND k.taken_by = page.taken_by", ""),
-                ("AND pg_visible_in_snapshot(k.taken_by, pg_current_snapshot())", ""),
+                (
+                    "(k.scope, k.key, k.place, k.taken_by) IN (SELECT scope, key, place, taken_by FROM over)",
+                    "(k.scope, k.key, k.place) IN (SELECT scope, key, place FROM over)",
+                ),
             )
         },
     ),

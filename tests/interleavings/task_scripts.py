@@ -13,8 +13,8 @@ from detent.domain.identity import RunKey, decode_run_id
 from detent.domain.run import Claim
 from detent.store.connection import Connection
 from detent.store.live_runs import cancel_runs
-from detent.store.tasks import TaskHead, release_laned_on
-from tests.interleavings.harness import Actor, Rows, Script
+from detent.store.tasks import TaskHead, claims_of_tasks, release_laned_on
+from tests.interleavings.harness import Actor, Script
 from tests.interleavings.scripts import NO_DELAY, claim_and_settle, columns, settle_all
 from tests.interleavings.world import INCARNATION, World, tick
 
@@ -93,14 +93,14 @@ def releases_laned(node: int) -> Script:
     return script
 
 
-async def _take(actor: Actor, node: int | None, keyed: bool, held_open: bool, limit: int = LIMIT) -> Rows:
+async def _take(actor: Actor, node: int | None, keyed: bool, held_open: bool, limit: int = LIMIT) -> list[Claim]:
     name = "task/claim_keyed" if keyed else "task/claim"
     arguments = (node, 0 if node is None else INCARNATION, [1], [1], [PRIORITY], limit, False, LIMIT, limit)
     if not held_open:
-        return await actor.run(name, *arguments)
+        return claims_of_tasks(await actor.run(name, *arguments))
     rows = await actor.open(name, *arguments)
     await actor.commit()
-    return rows
+    return claims_of_tasks(rows)
 
 
 def takes(
@@ -109,7 +109,7 @@ def takes(
     """Claim runs from the backlog; their handlers end, or are still running when everything else is over."""
 
     async def script(actor: Actor, world: World) -> None:
-        claims = [Claim(*row.values()) for row in await _take(actor, node, keyed, held_open, limit)]
+        claims = await _take(actor, node, keyed, held_open, limit)
         world.grant(node, claims)
         if claims and settles:
             await settle_all(actor, world, node, claims, held_open=False)
@@ -132,7 +132,7 @@ def unparks_and_takes(node: int, key: str) -> Script:
 
     async def script(actor: Actor, world: World) -> None:
         await actor.run("task/unpark", [1], [key])
-        claims = [Claim(*row.values()) for row in await _take(actor, node, keyed=True, held_open=True)]
+        claims = await _take(actor, node, keyed=True, held_open=True)
         world.grant(node, claims)
 
     return script
@@ -144,7 +144,7 @@ def takes_parked(node: int, key: str) -> Script:
     async def script(actor: Actor, world: World) -> None:
         rows = await actor.open("task/claim_parked", node, INCARNATION, [1], [key], [1], LIMIT)
         await actor.commit()
-        world.grant(node, [Claim(*list(row.values())[:-1]) for row in rows if row["claimed"]])
+        world.grant(node, claims_of_tasks(rows))
 
     return script
 

@@ -28,9 +28,9 @@ from typing import Any, NamedTuple
 from detent.domain.identity import MANUAL, RunKey
 from detent.domain.run import Claim
 from detent.domain.states import CODES, RunStatus
-from detent.store.live_runs import Settlement, by_kind, settle_statement
+from detent.store.live_runs import Settlement, by_kind, claims_of, settle_statement
 from detent.store.statement import STATEMENTS
-from detent.store.tasks import TaskHead, release_laned_on
+from detent.store.tasks import TaskHead, claims_of_tasks, release_laned_on
 from tests.support.factories import LONG_AGO
 
 OLD, NEW, SURVIVOR = 1, 2, 3
@@ -219,27 +219,26 @@ class Survivor:
 
     async def _promote_and_run(self) -> bool:
         await self._run("run/promote", None, 1000)
-        rows = await self._claim_from_backlog() if await self._admin.fetchval(ANY_WAITING) else []
-        rows += await self._run("run/claim", SURVIVOR, INCARNATION, [1], 1000, False)
-        claims = [Claim(*row.values()) for row in rows]
+        claims = await self._claim_from_backlog() if await self._admin.fetchval(ANY_WAITING) else []
+        claims += claims_of(await self._run("run/claim", SURVIVOR, INCARNATION, [1], 1000, False))
         self._world.grant(SURVIVOR, claims)
         for _, some in by_kind([settlement(claim, SURVIVOR) for claim in claims], lambda item: item.claim):
             statement, columns = settle_statement(some)
             await self._run(statement.name, SURVIVOR, *columns)
         return bool(claims)
 
-    async def _claim_from_backlog(self) -> list[Any]:
+    async def _claim_from_backlog(self) -> list[Claim]:
         """Claim on-demand runs of tasks; those of jobs with a schedule get free lanes, and are claimed there."""
         await self._run("run/admit", *_columns(await self._run("run/list_unadmitted_keys", "", 0, 1000), "job", "key"))
         await self._run("task/unpark", *_columns(await self._run("task/list_parked_keys", 0, "", 1000), "job", "key"))
         heads = await self._run("task/list_heads", [1], None)
         await release_laned_on(self._admin, [TaskHead(*head.values()) for head in heads if head["laned"]])
-        rows: list[Any] = []
+        claims: list[Claim] = []
         for keyed, name in ((False, "task/claim"), (True, "task/claim_keyed")):
             some = [head for head in heads if not head["laned"] and head["keyed"] is keyed]
             where = _columns(some, "job", "queue", "priority")
-            rows += await self._run(name, SURVIVOR, INCARNATION, *where, 1000, False, 1000, 1000)
-        return rows
+            claims += claims_of_tasks(await self._run(name, SURVIVOR, INCARNATION, *where, 1000, False, 1000, 1000))
+        return claims
 
     async def _fire_what_is_due(self) -> bool:
         due = [

@@ -110,7 +110,7 @@ class TaskMachine(RunMachine):
         job = self.pick(self.jobs[:-1], number)
         heads = [TaskHead(job, self.queue, False, priority, NOW, False) for priority in (-100, PRIORITY, 100)]
         ready = [run for run in self.model.ready(keyed=False) if run.key.job == job] if self.model.alive(node) else []
-        claims = self.run(self.store.tasks.claim(node, 1, heads, limit))
+        claims = self.run(self.store.tasks.claim(node, 1, heads, limit)).runs
         assert [claim.key for claim in claims] == keys_of(in_order(ready)[:limit])
         self.granted(node, claims)
 
@@ -122,7 +122,7 @@ class TaskMachine(RunMachine):
         if not heads:
             return
         seated = self.model.seat() if self.model.alive(node) else []
-        claims = self.run(self.store.tasks.claim(node, 1, heads, MANY))
+        claims = self.run(self.store.tasks.claim(node, 1, heads, MANY)).runs
         assert [claim.key for claim in claims] == keys_of(seated)
         self.granted(node, claims)
 
@@ -134,7 +134,7 @@ class TaskMachine(RunMachine):
         if not heads:
             return
         released = self.model.seat() if keyed else self.model.ready(keyed=False)
-        assert len(self.run(self.store.tasks.release(heads))) == len(released)
+        assert self.run(self.store.tasks.release(heads)).counts.total() == len(released)
         for run in released:
             self.model.take(run.key, None)
 

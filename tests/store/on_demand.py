@@ -56,7 +56,7 @@ async def claim(
     verbs: Store, limit: int = 1000, *, keyed: bool = False, node: int = NODE, **options: Any
 ) -> list[Claim]:
     found = await heads(verbs, keyed=keyed)
-    return await verbs.tasks.claim(node, 1, found, limit, **options) if found else []
+    return (await verbs.tasks.claim(node, 1, found, limit, **options)).runs if found else []
 
 
 def end(claims: Sequence[Claim], status: RunStatus = RunStatus.SUCCEEDED) -> list[Settlement]:

@@ -201,7 +201,7 @@ async def enqueued(look: Any) -> RunKey:
 async def claimed(look: Any, verbs: Store) -> Claim:
     """A run of a task, held by the node."""
     await enqueued(look)
-    (run,) = await verbs.tasks.claim(NODE, 1, await verbs.tasks.heads(None), 10)
+    (run,) = (await verbs.tasks.claim(NODE, 1, await verbs.tasks.heads(None), 10)).runs
     return run
 
 

@@ -83,8 +83,8 @@ async def test_what_must_not_start_is_no_head_and_is_not_claimed(
         laned = job_starts or "held_at" in change
         assert sorted(head.laned for head in await verbs.tasks.heads(None)) == [False] * task_starts + [True] * laned
         ours = [head for head in remembered if not head.laned]
-        assert len(await verbs.tasks.claim(NODE, 1, ours, 10)) == task_starts
-        assert len(await verbs.tasks.release(ours)) == task_starts
+        assert len((await verbs.tasks.claim(NODE, 1, ours, 10)).runs) == task_starts
+        assert (await verbs.tasks.release(ours)).counts.total() == task_starts
         assert await verbs.tasks.release_laned([head for head in remembered if head.laned]) == job_starts
         assert await count(look, "live_runs") == task_starts + job_starts
     finally:
@@ -110,7 +110,7 @@ async def test_a_claimed_run_leaves_the_backlog_with_all_it_was_given(look: Any,
 
 async def test_a_claim_of_a_later_incarnation_has_a_higher_token(look: Any, verbs: Store) -> None:
     await enqueue(look)
-    (run,) = await verbs.tasks.claim(NODE, 5, await heads(verbs), 1)
+    (run,) = (await verbs.tasks.claim(NODE, 5, await heads(verbs), 1)).runs
     assert run.token == (5 << 22) + 1
 
 
@@ -188,8 +188,8 @@ async def test_two_claims_at_the_same_time_take_different_runs(look: Any, verbs:
     found = await heads(verbs)
     async with another.transaction():
         await another.execute("SELECT FROM backlog ORDER BY not_before, serial LIMIT 40 FOR UPDATE")
-        assert len(await verbs.tasks.claim(NODE, 1, found, 100)) == 60, "locked runs are left to the other claim"
-    assert len(await verbs.tasks.claim(NODE, 1, found, 100)) == 40
+        assert len((await verbs.tasks.claim(NODE, 1, found, 100)).runs) == 60, "locked runs are left to the other claim"
+    assert len((await verbs.tasks.claim(NODE, 1, found, 100)).runs) == 40
 
 
 async def test_every_run_is_claimed_once_by_competing_nodes(look: Any, verbs: Store) -> None:
@@ -200,7 +200,7 @@ async def test_every_run_is_claimed_once_by_competing_nodes(look: Any, verbs: St
     async def compete(node: int, each: list[TaskHead]) -> None:
         misses = 0
         while misses < 3:
-            got = await verbs.tasks.claim(node, 1, each, 37)
+            got = (await verbs.tasks.claim(node, 1, each, 37)).runs
             misses = 0 if got else misses + 1
             claimed.extend(run.key for run in got)
 
@@ -214,7 +214,7 @@ async def test_every_run_is_claimed_once_by_competing_nodes(look: Any, verbs: St
 async def test_a_release_makes_pending_runs_that_any_worker_may_claim(look: Any, verbs: Store, task: int) -> None:
     run = key_of(await enqueue(look, payload=1))
     (head,) = await verbs.tasks.heads(None)
-    assert await verbs.tasks.release([head]) == [(task, head.queue)]
+    assert (await verbs.tasks.release([head])).counts == {(task, head.queue): 1}
     row = await look.fetchrow("SELECT * FROM live_runs")
     assert (row["owner"], row["lane"], row["token"], row["payload"]) == (None, run.serial, TOKEN + 1, "1")
     assert await count(look, "backlog") == 0
@@ -225,11 +225,11 @@ async def test_a_release_makes_pending_runs_that_any_worker_may_claim(look: Any,
 async def test_a_release_leaves_a_bounded_number_of_ready_runs_of_a_queue_and_priority(look: Any, verbs: Store) -> None:
     await enqueue_many(look, *({"priority": n % 2} for n in range(60)))
     found = await verbs.tasks.heads(None)
-    assert len(await verbs.tasks.release(found, most=10)) == 20
-    assert await verbs.tasks.release(found, most=10) == []
+    assert (await verbs.tasks.release(found, most=10)).counts.total() == 20
+    assert not (await verbs.tasks.release(found, most=10)).counts
     claims = await verbs.live_runs.claim(NODE, 1, [found[0].queue], 4)
     assert len(claims) == 4
-    assert len(await verbs.tasks.release(found, most=10)) == 4
+    assert (await verbs.tasks.release(found, most=10)).counts.total() == 4
     rows = await look.fetch("SELECT priority, count(*) FROM live_runs WHERE owner IS NULL GROUP BY 1 ORDER BY 1")
     assert [tuple(row) for row in rows] == [(0, 10), (1, 10)]
 
@@ -240,4 +240,4 @@ async def test_runs_that_wait_for_a_retry_do_not_count_against_the_bound(look: A
     later = await look.fetchval("SELECT now() + interval '1 hour'")
     for lane in range(10):
         await add_live_run(look, task, lane=lane, queue=head.queue, not_before=later)
-    assert len(await verbs.tasks.release([head], most=3)) == 3
+    assert (await verbs.tasks.release([head], most=3)).counts.total() == 3

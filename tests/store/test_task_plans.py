@@ -89,7 +89,7 @@ def arguments_of(name: str) -> tuple[object, ...]:
         "task/cancel": (jobs, at, waiting),
         "task/cancel_of_jobs": ([GONE], "job deleted", BATCH),
         "task/find": (MAIL, LONG_AGO, ON_DEMAND + 4),
-        "task/release_laned": ([REPORT], [2], [False], [5]),
+        "task/release_laned": ([REPORT], [2], [False], [5], False),
         "task/purge_unique_keys": (0, "", BATCH),
         "task/purge_key_places": (-(1 << 60), "", 0, BATCH),
         "task/purge_key_rates": (-(1 << 60), "", BATCH),

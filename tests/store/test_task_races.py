@@ -65,7 +65,7 @@ async def claimed(verbs: Store, look: Any) -> Claim:
     await add_node(look, NODE)
     job = await add_task(look, name="mail")
     (run,) = await enqueue(look, job, "[{}]")
-    (claim,) = await verbs.tasks.claim(NODE, 1, await verbs.tasks.heads(None), 10)
+    (claim,) = (await verbs.tasks.claim(NODE, 1, await verbs.tasks.heads(None), 10)).runs
     assert claim.key == decode_run_id(run.id)
     return claim
 

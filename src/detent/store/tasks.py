@@ -6,6 +6,7 @@ them reads one index entry for each, however many runs wait behind it.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import AsyncIterator, Sequence
 from datetime import datetime
 from typing import NamedTuple
@@ -38,6 +39,8 @@ PURGED_KEYS = (
 )
 JOB_GONE = "42704"
 """The SQLSTATE of an enqueue whose job was deleted meanwhile."""
+
+CLAIMED = "claimed"
 
 TaskPage = tuple[list[TaskSummary], int | None]
 
@@ -80,6 +83,24 @@ class Freed(NamedTuple):
     jobs: set[int]
 
 
+Place = tuple[int, int]
+"""Where runs wait: a job and a queue."""
+
+
+class TaskClaims(NamedTuple):
+    """`put_off`: where runs were passed over, because their concurrency key has no free place, or by its rate."""
+
+    runs: list[Claim]
+    put_off: frozenset[Place]
+
+
+class Released(NamedTuple):
+    """How many runs became pending; `put_off` as in TaskClaims."""
+
+    counts: Counter[Place]
+    put_off: frozenset[Place]
+
+
 class TaskStore:
     def __init__(self, database: Database, live_runs: LiveRunStore) -> None:
         self._database = database
@@ -101,11 +122,11 @@ class TaskStore:
         *,
         each: int | None = None,
         evenly: bool = False,
-    ) -> list[Claim]:
+    ) -> TaskClaims:
         """Claim up to `limit` runs of these heads, and `each` of one; the heads are all with keys or all without."""
         arguments = (incarnation, *_columns(heads), limit, evenly, MAX_RELEASED, each or limit)
         rows = await self._database.fetch_guarded(PoolName.WORK, _claim(heads), "", "W2", node, *arguments)
-        return claims_of(rows)
+        return TaskClaims(claims_of_tasks(rows), _put_off(rows))
 
     async def claim_parked(
         self, node: int, incarnation: int, keys: Sequence[ConcurrencyKey], queues: Sequence[int], limit: int
@@ -114,17 +135,16 @@ class TaskStore:
         ready instead."""
         arguments = (node, incarnation, *zip(*keys, strict=True), list(queues), limit)
         rows = await self._database.fetch_guarded(PoolName.WORK, sql.task.CLAIM_PARKED, "", "W2", *arguments)
-        claims = [Claim(*list(row.values())[:-1]) for row in rows if row["claimed"]]
-        return claims, {row["job"] for row in rows if not row["claimed"]}
+        return claims_of_tasks(rows), {job for job, _ in _put_off(rows)}
 
     async def release(
         self, heads: Sequence[TaskHead], *, most: int = MAX_RELEASED, pool: PoolName = PoolName.WORK
-    ) -> list[tuple[int, int]]:
+    ) -> Released:
         """Make runs of these heads pending runs, which any worker may claim, fairly and under limits: at most `most` of
-        each head, and at most as many ready runs of each queue and priority are left in live_runs. Returns the job and
-        the queue of each run."""
+        each head, and at most as many ready runs of each queue and priority are left in live_runs."""
         arguments = (None, 0, *_columns(heads), MAX_RELEASED, False, most, most)
-        return [(row["job"], row["queue"]) for row in await self._database.fetch(pool, _claim(heads), *arguments)]
+        rows = await self._database.fetch(pool, _claim(heads), *arguments)
+        return Released(Counter((row["job"], row["queue"]) for row in _granted(rows)), _put_off(rows))
 
     async def release_laned(self, heads: Sequence[TaskHead], *, pool: PoolName = PoolName.WORK) -> bool:
         """Give runs of jobs with a schedule free lanes of their jobs; returns whether any got one."""
@@ -260,6 +280,23 @@ def _summary(row: Row) -> TaskSummary:
 
 def _claim(heads: Sequence[TaskHead]) -> Statement:
     return sql.task.CLAIM_KEYED if heads[0].keyed else sql.task.CLAIM
+
+
+def claims_of_tasks(rows: Sequence[Row]) -> list[Claim]:
+    """Statements that may put runs off have the column `claimed` at the end."""
+    if not rows or CLAIMED not in rows[0]:
+        return claims_of(rows)
+    return [Claim(*list(row.values())[:-1]) for row in _granted(rows)]
+
+
+def _granted(rows: Sequence[Row]) -> Sequence[Row]:
+    return rows if not rows or CLAIMED not in rows[0] else [row for row in rows if row[CLAIMED]]
+
+
+def _put_off(rows: Sequence[Row]) -> frozenset[Place]:
+    if not rows or CLAIMED not in rows[0]:
+        return frozenset()
+    return frozenset((row["job"], row["queue"]) for row in rows if not row[CLAIMED])
 
 
 def _columns(heads: Sequence[TaskHead]) -> tuple[Sequence[object], ...]:

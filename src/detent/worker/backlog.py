@@ -42,8 +42,8 @@ class TaskBacklog:
         self._store = store
         self._pool = pool
         self.heads = TaskHeads(store, pool)
-        self.freed_keys: set[ConcurrencyKey] = set()
-        """Those of runs that have ended here."""
+        self.freed_keys: Counter[ConcurrencyKey] = Counter()
+        """Those of runs that have ended here, and how many."""
         self._freed_jobs: set[int] = set()
         self._tried_lanes: set[HeadKey] = set()
         self._keys_for_lanes: set[ConcurrencyKey] = set()
@@ -72,7 +72,7 @@ class TaskBacklog:
     def ended(self, claim: Claim) -> bool:
         """A run has ended. Returns whether a run in a lane may have waited for its concurrency key, or for its lane."""
         if claim.concurrency_key is not None:
-            self.freed_keys.add((claim.job, claim.concurrency_key))
+            self.freed_keys[claim.job, claim.concurrency_key] += 1
             self._sweep_soon()
             self._keys_for_lanes.add((claim.job, claim.concurrency_key))
             if claim.lane < FIRST_TASK_LANE or self._lanes_wait:
@@ -151,22 +151,22 @@ class TaskBacklog:
 
     async def unpark(self) -> None:
         """Make runs ready that waited for the concurrency keys of runs that have ended here."""
-        keys, self.freed_keys = self.freed_keys, set()
+        keys, self.freed_keys = self.freed_keys, Counter()
         if not keys:
             return
         try:
             self.heads.stale |= await self._store.tasks.unpark(sorted(keys), pool=self._pool)
         except BaseException:
-            self.freed_keys |= keys
+            self.freed_keys.update(keys)
             raise
 
     async def claim_freed(self, node: int, incarnation: int, queues: Sequence[int], limit: int) -> list[Claim]:
         """Claim runs that waited for the concurrency keys of runs that have ended, without looking for others."""
-        keys, self.freed_keys = self.freed_keys, set()
+        keys, self.freed_keys = self.freed_keys, Counter()
         try:
             claims, jobs = await self._store.tasks.claim_parked(node, incarnation, sorted(keys), queues, limit)
         except BaseException:
-            self.freed_keys |= keys
+            self.freed_keys.update(keys)
             raise
         self.heads.stale |= jobs
         return claims
@@ -214,8 +214,9 @@ class TaskBacklog:
                 self.unknown = isinstance(error, OutcomeUnknown)
                 log.warning("some runs could not be claimed", error=str(error))
                 break
-            self.heads.claimed(heads, Counter((claim.job, claim.queue) for claim in got), each, full=len(got) == rest)
-            claims += got
+            counts = Counter((claim.job, claim.queue) for claim in got.runs)
+            self.heads.claimed(heads, counts, each, put_off=got.put_off, full=len(got.runs) == rest)
+            claims += got.runs
         return claims
 
     async def release(
@@ -235,7 +236,7 @@ class TaskBacklog:
         for keyed in (False, True):
             some = [head for head in heads if head.keyed is keyed]
             if some:
-                counts = Counter(await self._store.tasks.release(some, most=most, pool=self._pool))
-                self.heads.released(some, counts, most)
-                released += counts.total()
+                got = await self._store.tasks.release(some, most=most, pool=self._pool)
+                self.heads.released(some, got.counts, most, put_off=got.put_off)
+                released += got.counts.total()
         return released

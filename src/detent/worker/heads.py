@@ -13,7 +13,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from detent.runtime.clock import monotonic
 from detent.store import Store
 from detent.store.db import PoolName
-from detent.store.tasks import TaskHead
+from detent.store.tasks import Place, TaskHead
 
 # If there are any; else half as often, which is when the worker claims in any case.
 READ_EVERY = 5.0
@@ -171,13 +171,25 @@ class TaskHeads:
 
     # --- the result of a claim or a release ---
 
-    def claimed(self, heads: Iterable[TaskHead], counts: Counter[tuple[int, int]], each: int, *, full: bool) -> None:
+    def claimed(
+        self,
+        heads: Iterable[TaskHead],
+        counts: Counter[Place],
+        each: int,
+        *,
+        put_off: Collection[Place] = (),
+        full: bool,
+    ) -> None:
         """A claim took so many runs of these jobs and queues, and `each` of a head at most. A head that gave fewer has
         nothing else that is ready, and is read again for the time of its next run; one that gave nothing pauses, unless
-        the claim was `full` before."""
+        the claim was `full` before. Where runs were put off, others may be ready behind them."""
         now = monotonic()
         for head in heads:
             key, count = key_of_head(head), counts[head.job, head.queue]
+            if (head.job, head.queue) in put_off:
+                self._turns[key] = now
+                self._pauses.pop(key, None)
+                continue
             if count:
                 self._turns[key] = now
                 self._pauses.pop(key, None)
@@ -188,13 +200,18 @@ class TaskHeads:
             if count < each:
                 self._forget(key)
 
-    def released(self, heads: Iterable[TaskHead], counts: Counter[tuple[int, int]], most: int) -> None:
+    def released(
+        self, heads: Iterable[TaskHead], counts: Counter[Place], most: int, *, put_off: Collection[Place] = ()
+    ) -> None:
         """As `claimed`, for a release of `most` runs of a head at most. Where a head gives nothing, others of its queue
         mostly wait in `live_runs` already: then it is read again when its pause is over."""
         now = monotonic()
         for head in heads:
             key, count = key_of_head(head), counts[head.job, head.queue]
             self._turns[key] = now
+            if (head.job, head.queue) in put_off:
+                self._pauses.pop(key, None)
+                continue
             if count:
                 self._pauses.pop(key, None)
             elif self._pauses.get(key, (0.0, 0.0))[0] <= now:

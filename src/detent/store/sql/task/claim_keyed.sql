@@ -1,6 +1,7 @@
 -- As task/claim, for runs with concurrency keys; parameters as there. First the rate of its key gives a run a time to
 -- start, once: a time to come is its new not_before. Then a place of its key is taken with the run. Where no place is
--- free, the run is parked, out of the index of what is ready, so that a million runs of one key are read once each.
+-- free, the run is parked, out of the index of what is ready, so that a million runs of one key are read once each. Where
+-- runs of a job and queue were put off in either way, one of them is returned too: `claimed` tells it apart.
 WITH fence AS MATERIALIZED (SELECT node FROM nodes WHERE node = $1 AND NOT evicted FOR KEY SHARE),
 ranges AS MATERIALIZED (
     SELECT t.*, CASE WHEN c.key_shared THEN -j.tenant::bigint ELSE t.job END AS scope, c.key_rate,
@@ -85,8 +86,12 @@ delayed AS (
        AND ((b.serial, b.scheduled_at, b.job) IN (SELECT serial, scheduled_at, job FROM picked)) IS TRUE
        AND ((b.job, b.serial) IN (SELECT job, serial FROM parked
                                   UNION ALL SELECT job, serial FROM timed WHERE at > now())) IS TRUE)
-SELECT p.job, p.serial AS lane, p.scheduled_at, p.serial, greatest(p.token, $2::bigint << 22) + 1 AS token, p.revision,
-       p.attempt, p.crashes, p.once, false AS cancel, p.queue, coalesce(p.payload::text, '') AS payload,
-       p.key
-  FROM picked p WHERE ((p.serial, p.scheduled_at, p.job) IN (SELECT lane, scheduled_at, job FROM taken)) IS TRUE
- ORDER BY CASE WHEN $7::boolean THEN 0 ELSE p.priority END DESC, p.not_before
+(SELECT p.job, p.serial AS lane, p.scheduled_at, p.serial, greatest(p.token, $2::bigint << 22) + 1 AS token, p.revision,
+        p.attempt, p.crashes, p.once, false AS cancel, p.queue, coalesce(p.payload::text, '') AS payload, p.key,
+        true AS claimed
+   FROM picked p WHERE ((p.serial, p.scheduled_at, p.job) IN (SELECT lane, scheduled_at, job FROM taken)) IS TRUE
+  ORDER BY CASE WHEN $7::boolean THEN 0 ELSE p.priority END DESC, p.not_before)
+UNION ALL
+(SELECT DISTINCT ON (p.job, p.queue) p.job, p.serial, p.scheduled_at, p.serial, p.token, p.revision, p.attempt,
+        p.crashes, p.once, false, p.queue, '', p.key, false
+   FROM picked p WHERE ((p.serial, p.scheduled_at, p.job) IN (SELECT lane, scheduled_at, job FROM taken)) IS NOT TRUE)
