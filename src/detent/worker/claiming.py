@@ -118,17 +118,23 @@ class Claiming:
         return self._one_tenant and not self.limited
 
     async def claim(
-        self, capacity: int, free: int, waits: Callable[[int], bool], open_to: OpenTo | None = None
+        self,
+        capacity: int,
+        free: int,
+        waits: Callable[[int], bool],
+        open_to: OpenTo | None = None,
+        *,
+        queues: bool = True,
     ) -> Claimed:
         """Claim up to `capacity` runs. Runs under limits count immediately, so of these no more than can start now:
         `free`, and one of every tenant for which none `waits` yet; otherwise the backlog of others would block that
         tenant. Where tenants share the slots, as many more of each as slots are `open_to` it, whatever the others
-        hold."""
+        hold. Without `queues`, only from the backlog, if that can be claimed from directly."""
         node, incarnation = self._membership.node, self._membership.incarnation
         self._turn = (self._turn + 1) % EVENLY_EVERY
         self._unknown = False
         if self.direct and capacity:
-            claims = await self._claim_all(node, incarnation, capacity)
+            claims = await self._claim_all(node, incarnation, capacity, queues=queues)
             full = len(claims) == capacity
             behind = frozenset(row.tenant for row in self.serving.values()) if full else frozenset()
             return Claimed(claims, behind, unknown=self._unknown)
@@ -140,12 +146,15 @@ class Claiming:
         claimed = await self._claim_unlimited(capacity, ready, limited, open_to or _none_more)
         return claimed._replace(unknown=self._unknown)
 
-    async def _claim_all(self, node: int, incarnation: int, capacity: int) -> list[Claim]:
+    async def _claim_all(self, node: int, incarnation: int, capacity: int, *, queues: bool) -> list[Claim]:
         """Of one tenant without limits. Runs that wait in live_runs come first, then those of the backlog. If ticks
         took all the capacity, on-demand runs are released among them, so that all are claimed by priority and age."""
         if self._contended:
             await self._release(capacity)
-        claims = await self._store.live_runs.claim(node, incarnation, list(self.serving), capacity, evenly=self._evenly)
+        claims: list[Claim] = []
+        if queues or self._contended:
+            serving = list(self.serving)
+            claims = await self._store.live_runs.claim(node, incarnation, serving, capacity, evenly=self._evenly)
         rest = capacity - len(claims)
         self._contended = not rest and any(claim.lane < FIRST_TASK_LANE for claim in claims)
         if rest:
@@ -192,13 +201,19 @@ class Claiming:
     async def _claim_unlimited(
         self, capacity: int, ready: Sequence[ReadyQueue], before: Claimed, open_to: OpenTo
     ) -> Claimed:
-        """Shares of the capacity that is left, and at least what can start now. What a tenant got under its limits
-        counts: its turn comes later here."""
+        """Shares of the capacity that is left, and at least a tenant's part of the slots that are open to it. What a
+        tenant got under its limits counts: its turn comes later here."""
         claims = before.claims
         weights = self._weights(ready, self.unlimited)
         shares = self._rounds.shares(max(capacity - len(claims), 0), weights) if weights else {}
         counted = self._counted(claims)
-        given = {tenant: max(share, open_to(tenant) - counted[tenant]) for tenant, share in shares.items()}
+        open_slots = {tenant: max(open_to(tenant) - counted[tenant], 0) for tenant in shares}
+        # By weight, also here: where all slots are free, each is open to every tenant.
+        among = sum(weights[tenant] for tenant, count in open_slots.items() if count)
+        given = {
+            tenant: max(share, -(-open_slots[tenant] * weights[tenant] // max(among, 1)))
+            for tenant, share in shares.items()
+        }
         for tenant, count in counted.items():
             if tenant in weights:
                 self._rounds.give_back(tenant, -count, weights[tenant])

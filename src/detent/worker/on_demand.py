@@ -88,7 +88,7 @@ class OnDemandRuns:
 
     async def claim_freed(self) -> float:
         """The next runs of the concurrency keys whose runs have ended here."""
-        # No more than have ended: the rest of the capacity is for a pass of the worker, which may be claiming meanwhile.
+        # No more than have ended: the rest of the capacity is for the worker, which may be claiming meanwhile.
         limit = min(self._claimable(), self.backlog.freed_keys.total())
         if not self.backlog.freed_keys:
             return CHECK_EVERY

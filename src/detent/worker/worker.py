@@ -36,6 +36,7 @@ from detent.worker.execute import Runner
 from detent.worker.held import HeldRun, HeldRuns
 from detent.worker.on_demand import OnDemandRuns
 from detent.worker.promotion import Promoter
+from detent.worker.queue_reads import QueueReads
 from detent.worker.queues.book import QueueBook
 from detent.worker.reconcile import Reconciler
 from detent.worker.retries import Retries
@@ -86,6 +87,7 @@ class Worker:
         self._claiming = Claiming(store, membership, book, queues, ["", *capabilities], handlers)
         self.settled = 0
         self._backlog = True
+        self._queue_reads = QueueReads()
         self._behind: frozenset[int] = frozenset()  # the tenants of the backlog; none of them while it is unknown
         self._promoter = Promoter(store)
         self._retries = Retries()
@@ -113,6 +115,7 @@ class Worker:
         )  # fmt: skip
         handlers.notify = self.loop.wake
         for event in (wakeups.runs_ready, wakeups.runs_queued):
+            event.subscribe(self._queue_reads.hint)
             event.subscribe(self.loop.wake)
         wakeups.draining.subscribe(self.drain_for_now)
         wakeups.others_work.subscribe(self._set_others_work)
@@ -256,8 +259,11 @@ class Worker:
         free = capacity.concurrency - self.slots.running - self.slots.waiting
         capacity.reserved += limit
         began = monotonic()
+        queues = self._queue_reads.begins(needed=self._backlog or not self._claiming.direct)
         try:
-            claimed = await self._claiming.claim(limit, free, self.slots.waits, None if shares.alone else self._open_to)
+            claimed = await self._claiming.claim(
+                limit, free, self.slots.waits, None if shares.alone else self._open_to, queues=queues
+            )
         except OutcomeUnknown:
             self._wakeups.reply_lost()
             raise
@@ -266,13 +272,14 @@ class Worker:
             self._wakeups.capacity_freed()
         if claimed.unknown:
             self._wakeups.reply_lost()
-        self._retries.claimed(began)
+        if queues:
+            self._retries.claimed(began)
         self._behind = claimed.behind
         self._backlog = bool(self._behind)
         self._accept(claimed.claims)
         if self._backlog and (self.free_capacity or self._slot_waits()):
             return 0.0
-        longest = self.on_demand.backlog.wait(POLL_EVERY)
+        longest = self._queue_reads.wait(self.on_demand.backlog.wait(POLL_EVERY), read=queues)
         return self._retries.pause(longest if claimed.wait is None else min(claimed.wait, longest))
 
     def _slot_waits(self) -> bool:

@@ -29,6 +29,7 @@ PATIENCE_SECONDS = 300.0
 POLL_SECONDS = 0.02
 DAY = 86_400
 KEY_LIMIT = 2
+URGENT = 50
 
 
 @dataclass
@@ -117,18 +118,32 @@ class LatenessBench:
             return await self._measure("nothing else waits", node, recorder, task, rate)
 
     async def beside_tasks(self, count: int, runs: int, rate: int) -> list[StartLateness]:
-        """Many tasks with some runs each, and one more that is due tomorrow: while they run, and after that."""
+        """While many tasks have some runs each, of the same priority and of a lower one, and while their only runs are
+        due tomorrow."""
         names = [f"bench-many-{number}" for number in range(count)]
         await self._tasks.make([*names, "bench-beside-many"])
-        await self._tasks.fill_each(names, runs, delay_seconds=DAY)
+        await self._tasks.make(["bench-urgent"], priority=URGENT)
+        many = f"{count:,} tasks with {runs} runs each"
+        found = []
+        for task, situation in (("bench-beside-many", many), ("bench-urgent", f"{many}, of a lower priority")):
+            await self._tasks.fill_each(names, [{}] * runs)
+            found.append(await self._beside_waiting(situation, task, rate, left=0))
+        await self._tasks.fill_each(names, [{"delay_seconds": DAY}])
+        situation = f"{count:,} tasks with a delayed run each"
+        found.append(await self._beside_waiting(situation, "bench-beside-many", rate, left=count))
+        await self._tasks.forget()
+        return found
+
+    async def _beside_waiting(self, situation: str, task: str, rate: int, *, left: int) -> StartLateness:
+        """Ends when no more than `left` wait."""
         await self._tasks.settle_down()
         async with self._node() as (node, recorder):
-            both = []
-            for situation in (f"{count:,} tasks with {runs} runs each", f"{count:,} tasks with a delayed run each"):
-                both.append(await self._measure(situation, node, recorder, "bench-beside-many", rate))
-                await _until(lambda: self._left_are(count))
-        await self._tasks.forget()
-        return both
+            found = await self._measure(situation, node, recorder, task, rate)
+            await _until(lambda: self._left_are(left))
+            return found
+
+    async def _left_are(self, count: int) -> bool:
+        return await self._tasks.waiting() == count
 
     async def beside_hot_key(self, hot: int, others: int, rate: int) -> StartLateness:
         """Runs of one task: of a key that has many, of as many other keys as runs, and those of the steady load."""
@@ -156,9 +171,6 @@ class LatenessBench:
             raise Unavailable(f"{waiting:,} runs of a paused task wait, where {paused:,} were enqueued.")
         await self._tasks.forget()
         return found
-
-    async def _left_are(self, count: int) -> bool:
-        return await self._tasks.waiting() == count
 
     @asynccontextmanager
     async def _node(self) -> AsyncIterator[tuple[Loaded, StartRecorder]]:

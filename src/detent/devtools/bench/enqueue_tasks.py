@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Sequence
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from itertools import islice
 from typing import Any
@@ -66,15 +66,14 @@ class BenchTasks:
             runs = [{"payload": next(source), "concurrency_key": key} for key in some]
             await self.enqueue_many(task, encode(runs))
 
-    async def fill_each(self, names: Sequence[str], runs: int, **late: object) -> None:
-        """For each of many tasks some runs that are due, and one with the fields `late`."""
+    async def fill_each(self, names: Sequence[str], runs: Sequence[Mapping[str, object]]) -> None:
+        """Runs with these fields, for each of many tasks."""
         source = payloads()
         left = iter(names)
 
         async def work() -> None:
             for name in left:
-                documents = [{"payload": payload} for payload in islice(source, runs)]
-                await self.enqueue_many(name, encode([*documents, {"payload": next(source), **late}]))
+                await self.enqueue_many(name, encode([{"payload": next(source), **fields} for fields in runs]))
 
         await asyncio.gather(*(work() for _ in range(FILLERS)))
 
