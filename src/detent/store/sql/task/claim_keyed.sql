@@ -1,7 +1,7 @@
 -- As task/claim, for runs with concurrency keys; parameters as there. First the rate of its key gives a run a time to
 -- start, once: a time to come is its new not_before. Then a place of its key is taken with the run. Where no place is
--- free, the run is parked, out of the index of what is ready, so that a million runs of one key are read once each. Where
--- runs of a job and queue were put off in either way, one of them is returned too: `claimed` tells it apart.
+-- free, the run is parked, out of the index of what is ready, so that a million runs of one key are read once each.
+-- Where runs of a job and queue were put off in either way, one of them is returned too: `claimed` tells it apart.
 WITH fence AS MATERIALIZED (SELECT node FROM nodes WHERE node = $1 AND NOT evicted FOR KEY SHARE),
 ranges AS MATERIALIZED (
     SELECT t.*, CASE WHEN c.key_shared THEN -j.tenant::bigint ELSE t.job END AS scope, c.key_rate,
