@@ -150,6 +150,19 @@ async def fill_before_a_herd(url: str) -> None:
     await connection.close()
 
 
+async def fill_without_statistics(url: str) -> None:
+    """Right after a registration of many jobs: the planner has looked at none of them."""
+    connection = await connect(url)
+    for table in ("cursors", "live_runs", "expectations"):
+        await connection.execute(f"ALTER TABLE {table} SET (autovacuum_enabled = false)")
+    await add_node(connection, NODE)
+    # A sequential scan of these costs about as much as a thousand probes.
+    await connection.execute(FILL_CURSORS, JOBS_TO_FIRE[-1], LONG_AGO)
+    await connection.execute(FILL_EXPECTATIONS, JOBS, LONG_AGO)
+    await connection.execute(FILL_RUNS, JOBS, LONG_AGO, TOKEN, NODE)
+    await connection.close()
+
+
 async def empty_the_queue(connection: Any) -> None:
     """The state after an idle night: the last vacuum found the queue empty."""
     await connection.execute("DELETE FROM live_runs")
@@ -208,6 +221,20 @@ def url_with_a_herd(postgres: Postgres) -> Iterator[str]:
     with postgres.database_apart() as address:
         run_apart(fill_before_a_herd(address))
         yield address
+
+
+@pytest.fixture(scope="module")
+def url_without_statistics(postgres: Postgres) -> Iterator[str]:
+    with postgres.database_apart() as address:
+        run_apart(fill_without_statistics(address))
+        yield address
+
+
+@pytest.fixture
+async def without_statistics(url_without_statistics: str) -> AsyncIterator[Any]:
+    connection = await connect(url_without_statistics)
+    yield connection
+    await connection.close()
 
 
 @pytest.fixture
@@ -320,6 +347,12 @@ async def test_a_hot_statement_probes_indexes_when_all_are_due_that_were_not_whe
     with_a_herd: Any, name: str
 ) -> None:
     judge(name, await plan_of(with_a_herd, name))
+
+
+@pytest.mark.parametrize("name", EXPECTED)
+async def test_a_hot_statement_probes_indexes_before_the_planner_has_looked(without_statistics: Any, name: str) -> None:
+    """Without statistics, every condition on a column halves or decimates an estimate."""
+    judge(name, await plan_of(without_statistics, name))
 
 
 async def test_the_room_under_a_limit_is_counted_from_the_runs_that_are_under_it(full: Any) -> None:
