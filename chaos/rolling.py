@@ -138,6 +138,8 @@ async def judge_callers(upgrade: Upgrade, callers: Callers) -> None:
     scene, look = upgrade.scene, upgrade.look
     scene.note("runs enqueued, and committed", len(callers.enqueued))
     scene.note("runs enqueued, and rolled back", len(callers.rolled_back))
+    scene.note("enqueues refused because of an old node", callers.refused)
+    scene.expect("... and there were some of each", min(len(callers.enqueued), callers.refused) > 0, True)
     by_new = sum(each.on_demand for each in callers.triggered)
     scene.note("triggers at old nodes, at new nodes", f"{len(callers.triggered) - by_new}, {by_new}")
     scene.note("... skipped by an old node, which said so", callers.skipped)

@@ -58,6 +58,8 @@ class Callers:
         self.enqueued: dict[str, int] = {}
         self.rolled_back: set[int] = set()
         self.skipped = 0
+        self.refused = 0
+        """Enqueues that were refused because of an old node."""
         self.longest_wait = 0.0
 
     def begin(self, work: Callable[[], Coroutine[Any, Any, None]]) -> None:
@@ -89,7 +91,10 @@ class Callers:
         try:
             while not self._over:
                 await asyncio.sleep(ENQUEUE_EVERY)
-                await self._order(connection)
+                try:
+                    await self._order(connection)
+                except asyncpg.ObjectNotInPrerequisiteStateError:
+                    self.refused += 1
         finally:
             await connection.close()
 
