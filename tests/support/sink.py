@@ -94,7 +94,9 @@ class Sink:
         application.router.add_route("*", "/{mode}/{argument}", self._take)
         runner = web.AppRunner(application, access_log=None, shutdown_timeout=0.1)
         await runner.setup()
-        site = web.TCPSite(runner, "127.0.0.1", 0)
+        # Two workers may connect for all their runs at once. What has no place in a queue of 128, the kernel repeats
+        # after a second, and a run would seem late.
+        site = web.TCPSite(runner, "127.0.0.1", 0, backlog=4096)
         await site.start()
         self.url = f"http://127.0.0.1:{runner.addresses[0][1]}"
         self._started.set()
