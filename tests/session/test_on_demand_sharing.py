@@ -13,7 +13,7 @@ from detent.domain.run import Call, Outcome, Succeeded
 from detent.store import Store
 from detent.store.queues import RunLimits
 from detent.store.upkeep import RUNS_CHANNEL
-from detent.worker import backlog, heads
+from detent.worker import backlog, claiming, heads
 from detent.worker.worker import Worker
 from tests.session.test_fairness import Recorder
 from tests.support import factories
@@ -97,7 +97,11 @@ async def test_a_rate_holds_for_on_demand_runs(look: Any, store: Store, start: A
     assert span.total_seconds() > 0.8  # the bucket holds what a second brings
 
 
-async def test_ticks_and_on_demand_runs_start_by_priority(look: Any, store: Store, start: Any) -> None:
+async def test_ticks_and_on_demand_runs_start_by_priority(
+    look: Any, store: Store, start: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Without the claims that ignore priorities: one of them may take a tenth of all these runs."""
+    monkeypatch.setattr(claiming, "EVENLY_EVERY", 1_000_000)
     job, queue = await add_job(store, look, 1, "tick")
     await add_ready(look, job, queue, 300)
     await factories.add_task(look, name="urgent")

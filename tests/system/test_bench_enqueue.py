@@ -78,7 +78,7 @@ async def test_all_runs_are_enqueued_started_and_settled(monkeypatch: pytest.Mon
     assert result.drain.wal_bytes_per_run > 0
     steady, *others = result.lateness
     assert (steady.rate, steady.runs) == (100, 50)
-    assert [(each.rate, each.runs) for each in others] == [(50, 25)] * 5
+    assert [(each.rate, each.runs) for each in others] == [(50, 25)] * 6
     assert all(0 < each.p50 <= each.p99 <= each.largest for each in result.lateness)
     titles = [row[0] for row in enqueue.as_table(result)]
     assert "20 tasks with 5 runs each" in "\n".join(titles)

@@ -156,7 +156,8 @@ class Claiming:
             serving = list(self.serving)
             claims = await self._store.live_runs.claim(node, incarnation, serving, capacity, evenly=self._evenly)
         rest = capacity - len(claims)
-        self._contended = not rest and any(claim.lane < FIRST_TASK_LANE for claim in claims)
+        # Until a claim leaves capacity: where it brought on-demand runs only, ticks still wait behind them.
+        self._contended = not rest and (self._contended or any(claim.lane < FIRST_TASK_LANE for claim in claims))
         if rest:
             claims += await self._or_fewer(
                 self.backlog.claim(node, incarnation, rest, evenly=self._evenly), bool(claims)
