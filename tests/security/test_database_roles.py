@@ -69,8 +69,12 @@ BEYOND_ITS_WORK = (
 )
 
 
-# Of the triggers of `jobs` and `tenants`: no plan shows what they need.
-BY_TRIGGERS = {("expectations", "INSERT"), ("expectations", "DELETE"), ("tenant_jobs", "INSERT")}
+# What no plan shows: what the triggers of `jobs` and `tenants` need, what the function does that enqueues, and what
+# nodes of the version before on-demand runs write, which may share the role during an upgrade.
+UNSEEN = {
+    *(("expectations", "INSERT"), ("expectations", "DELETE"), ("tenant_jobs", "INSERT")),
+    *(("unique_keys", "INSERT"), ("unique_keys", "UPDATE"), ("run_payloads", "INSERT")),
+}
 
 
 @pytest.fixture
@@ -262,7 +266,7 @@ async def test_the_role_for_run_time_has_no_privilege_that_no_statement_needs(lo
         texts = [text for _, text in explainable() if table in text]
         for privilege in re.findall(r"[A-Z]+(?: \([^)]*\))?", privileges):
             await look.execute(f"REVOKE {privilege} ON {table} FROM {RUNTIME_ROLE}")
-            needed = (table, privilege) in BY_TRIGGERS or await any_refused(runtime, texts)
+            needed = (table, privilege) in UNSEEN or await any_refused(runtime, texts)
             if not needed:
                 idle.append(f"{privilege} on {table}")
             await look.execute(f"GRANT {privilege} ON {table} TO {RUNTIME_ROLE}")
