@@ -13,13 +13,15 @@ if TYPE_CHECKING:
     from detent.client import AsyncClient, Client
     from detent.errors import NotRetryable, RetryLater
     from detent.sdk.app import Detent
+    from detent.sdk.dependencies import Depends
     from detent.targets.run import HandlerRun as Run
 
-__all__ = ["AsyncClient", "Client", "Detent", "NotRetryable", "RetryLater", "Run", "__version__"]
+__all__ = ["AsyncClient", "Client", "Depends", "Detent", "NotRetryable", "RetryLater", "Run", "__version__"]
 
 _DEFINED_IN = {
     "AsyncClient": ("detent.client", "AsyncClient"),
     "Client": ("detent.client", "Client"),
+    "Depends": ("detent.sdk.dependencies", "Depends"),
     "Detent": ("detent.sdk.app", "Detent"),
     "NotRetryable": ("detent.errors", "NotRetryable"),
     "RetryLater": ("detent.errors", "RetryLater"),

@@ -6,12 +6,14 @@ new, updated if it differs. Jobs that the app registered before and no longer ha
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from detent.domain.job import Isolation
 from detent.errors import UsageError
+from detent.sdk.dependencies import check_dependencies
+from detent.sdk.lifecycle import AppLifecycle, Lifespan
 
 if TYPE_CHECKING:
     from detent.sdk.testing import TestMode
@@ -19,10 +21,11 @@ if TYPE_CHECKING:
 Function = TypeVar("Function", bound=Callable[..., Any])
 
 
-class Detent:
+class Detent(AppLifecycle):
     """A collection of jobs and the functions they call."""
 
-    def __init__(self, name: str | None = None) -> None:
+    def __init__(self, name: str | None = None, *, lifespan: Lifespan | None = None) -> None:
+        super().__init__(lifespan)
         self.name = name
         self.functions: dict[str, Callable[..., Any]] = {}
         self.jobs: list[dict[str, Any]] = []
@@ -91,7 +94,11 @@ class Detent:
 
         return TestMode(self, start, connection)
 
+    def own_functions(self) -> Iterable[Callable[..., Any]]:
+        return self.functions.values()
+
     def _add(self, function: Callable[..., Any], name: str | None) -> str:
+        check_dependencies(function)
         reference = name or f"{function.__module__}:{function.__qualname__.replace('<locals>.', '')}"
         if self.functions.setdefault(reference, function) is not function:
             raise UsageError(f"This app has two functions {reference!r}: rename one of them.")
