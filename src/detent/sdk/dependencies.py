@@ -9,10 +9,10 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping
-from typing import Any, Literal, NamedTuple, TypeVar, get_args, get_type_hints, overload
+from typing import Any, ClassVar, Literal, NamedTuple, TypeVar, get_args, overload
 
 from detent.errors import UsageError
-from detent.targets.run import HandlerRun
+from detent.sdk.signature import is_run
 
 Value = TypeVar("Value")
 Scope = Literal["run", "worker"]
@@ -26,6 +26,7 @@ class Dependency:
     """The default of a parameter whose value a provider makes."""
 
     __slots__ = ("provider", "scope")
+    is_dependency: ClassVar[bool] = True
 
     def __init__(self, provider: Provider, scope: Scope) -> None:
         self.provider = provider
@@ -65,11 +66,11 @@ def dependencies_of(function: Callable[..., Any]) -> dict[str, Dependency]:
 
 def needs_of(function: Callable[..., Any]) -> Needs:
     """What a provider or a middleware takes: the run, dependencies, and parameters with defaults of their own."""
-    run, dependencies, hints = None, {}, _hints(function)
+    run, dependencies = None, {}
     for name, parameter in _parameters(function).items():
         if isinstance(parameter.default, Dependency):
             dependencies[name] = parameter.default
-        elif hints.get(name, parameter.annotation) in (HandlerRun, "Run", "detent.Run") or name == "run":
+        elif is_run(function, parameter):
             run = name
         elif parameter.default is parameter.empty and parameter.kind not in _ASSIGNED:
             raise UsageError(
@@ -125,11 +126,4 @@ def _parameters(function: Callable[..., Any]) -> Mapping[str, inspect.Parameter]
     try:
         return inspect.signature(function).parameters
     except (TypeError, ValueError):  # some functions that are written in C have no signature
-        return {}
-
-
-def _hints(function: Callable[..., Any]) -> dict[str, Any]:
-    try:
-        return get_type_hints(function)
-    except Exception:  # a name that exists only while types are checked
         return {}

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import AsyncIterator, Callable, Iterable, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import AbstractAsyncContextManager, contextmanager
 from typing import Any, TypeVar
 
 from detent.errors import UsageError
+from detent.sdk.binding import Binding
 from detent.sdk.dependencies import Provider, check_dependencies, name_of
 from detent.sdk.middleware import check_middleware
 
@@ -19,7 +20,7 @@ Lifespan = Callable[[Any], AbstractAsyncContextManager[Any] | AsyncIterator[Any]
 class AppLifecycle:
     """The part of an app that says what surrounds its runs."""
 
-    functions: dict[str, Callable[..., Any]]
+    bindings: dict[str, Binding]
 
     def __init__(self, lifespan: Lifespan | None = None) -> None:
         self.lifespan = lifespan
@@ -59,12 +60,12 @@ class AppLifecycle:
 
     def check_overrides(self) -> None:
         """UsageError: a dependency cannot be made with the providers that are in force."""
-        for function in (*self.own_functions(), *self.middlewares):
+        for function in self.surroundings():
             check_dependencies(function, self.overrides)
 
-    def own_functions(self) -> Iterable[Callable[..., Any]]:
-        """The functions as the user wrote them."""
-        raise NotImplementedError
+    def surroundings(self) -> list[Callable[..., Any]]:
+        """Everything whose dependencies are filled in: functions as the user wrote them, and middleware."""
+        return [*(binding.function for binding in self.bindings.values()), *self.middlewares]
 
 
 def _checked_hook(hook: Any, decorator: str) -> Any:

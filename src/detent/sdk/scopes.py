@@ -3,25 +3,13 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple
+from collections.abc import Sequence
+from typing import Any
 
+from detent.sdk.binding import Binding
 from detent.sdk.dependencies import Dependency, Overrides, Provider, name_of, needs_of
 from detent.sdk.steps import Ended, HalfWay, Steps, awaited, called
 from detent.targets.run import HandlerRun
-
-
-class Handler(NamedTuple):
-    """A function of the app as a run calls it."""
-
-    function: Callable[..., Any]
-    arguments: Callable[[HandlerRun], tuple[Sequence[Any], dict[str, Any]]]
-    """Its arguments from the run's payload, without dependencies."""
-    dependencies: dict[str, Dependency]
-
-    @property
-    def asynchronous(self) -> bool:
-        return inspect.iscoroutinefunction(self.function)
 
 
 class ValueScope:
@@ -95,27 +83,27 @@ class ValueScope:
 
 
 def attempt(
-    handler: Handler, run: HandlerRun, middleware: Sequence[Provider], worker: ValueScope, overrides: Overrides
+    binding: Binding, run: HandlerRun, middleware: Sequence[Provider], worker: ValueScope, overrides: Overrides
 ) -> Steps[Ended]:
     """Call the handler inside the middleware, with its arguments and the values of its dependencies."""
     scope = ValueScope(overrides, worker, run)
-    ended = yield from _inside(handler, run, middleware, scope)
+    ended = yield from _inside(binding, run, middleware, scope)
     return (yield from scope.close(ended))
 
 
-def _inside(handler: Handler, run: HandlerRun, middleware: Sequence[Provider], scope: ValueScope) -> Steps[Ended]:
+def _inside(binding: Binding, run: HandlerRun, middleware: Sequence[Provider], scope: ValueScope) -> Steps[Ended]:
     for surrounding in middleware:
         ended = yield from scope.enter(surrounding)
         if ended.error is not None:
             return ended
-    given = called(handler.arguments, run)  # first: a payload that does not fit opens nothing
-    if given.error is not None:
-        return given
-    values = yield from scope.values(handler.dependencies)
+    # First: a payload that does not fit opens nothing.
+    arguments = called(lambda: binding.arguments(run.payload if binding.takes_payload else None))
+    if arguments.error is not None:
+        return arguments
+    values = yield from scope.values(binding.signature.dependencies)
     if values.error is not None:
         return values
-    arguments, named = given.result
-    ended = called(handler.function, *arguments, **named, **values.result)
+    ended = called(binding.call_with, run, {**arguments.result, **values.result})
     if inspect.isawaitable(ended.result):
         ended = yield awaited(ended.result)
-    return ended
+    return ended if ended.error is not None else called(binding.json_result, ended.result)

@@ -17,9 +17,10 @@ from contextvars import ContextVar, copy_context
 from typing import Any
 
 from detent.errors import StartupFailed, UsageError
-from detent.sdk.dependencies import Dependency, dependencies_of, name_of, worker_scoped
+from detent.sdk.binding import Binding
+from detent.sdk.dependencies import Dependency, name_of, worker_scoped
 from detent.sdk.lifecycle import AppLifecycle
-from detent.sdk.scopes import Handler, ValueScope, attempt
+from detent.sdk.scopes import ValueScope, attempt
 from detent.sdk.steps import Ended, Steps, perform, perform_in_thread
 from detent.targets.exceptions import describe
 from detent.targets.run import HandlerRun
@@ -57,29 +58,29 @@ class ServedApp:
         """The app's functions, each with one argument, the run. Those that nothing surrounds are as they were."""
         hooks = self.has_hooks
         return {
-            reference: self._around(handler_of(function)) if hooks or self._surrounded(function) else function
-            for reference, function in self._app.functions.items()
+            reference: self._around(binding) if hooks or self._surrounded(binding) else binding.handler
+            for reference, binding in self._app.bindings.items()
         }
 
-    def steps(self, handler: Handler, run: HandlerRun) -> Steps[Ended]:
+    def steps(self, binding: Binding, run: HandlerRun) -> Steps[Ended]:
         """One call of the handler with everything around it."""
         for variable, value in self._variables.items():
             variable.set(value)
         app = self._app
-        return (yield from attempt(handler, run, app.middlewares, self._worker, app.overrides))
+        return (yield from attempt(binding, run, app.middlewares, self._worker, app.overrides))
 
-    def _surrounded(self, function: Callable[..., Any]) -> bool:
-        return bool(self._app.middlewares or handler_of(function).dependencies)
+    def _surrounded(self, binding: Binding) -> bool:
+        return bool(self._app.middlewares or binding.signature.dependencies)
 
-    def _around(self, handler: Handler) -> Callable[..., Any]:
+    def _around(self, binding: Binding) -> Callable[..., Any]:
         async def coroutine(run: HandlerRun) -> Any:
-            return _result_of(await perform(self.steps(handler, run)))
+            return _result_of(await perform(self.steps(binding, run)))
 
         def plain(run: HandlerRun) -> Any:
             assert self._loop is not None, "functions are called after the start"
-            return _result_of(perform_in_thread(self.steps(handler, run), copy_context(), self._loop))
+            return _result_of(perform_in_thread(self.steps(binding, run), copy_context(), self._loop))
 
-        return coroutine if handler.asynchronous else plain
+        return coroutine if binding.is_async else plain
 
     # --- before the first run and after the last one ---
 
@@ -175,15 +176,9 @@ class ServedApp:
     def _dependencies(self) -> dict[str, Dependency]:
         """All of the app that are made once per worker, under any names."""
         found: list[Dependency] = []
-        for function in (*self._app.own_functions(), *self._app.middlewares):
+        for function in self._app.surroundings():
             found += worker_scoped(function, self._app.overrides)
         return {str(number): each for number, each in enumerate(found)}
-
-
-def handler_of(function: Callable[..., Any]) -> Handler:
-    dependencies = dependencies_of(function)
-    takes_run = len(inspect.signature(function).parameters) > len(dependencies)
-    return Handler(function, lambda run: ((run,), {}) if takes_run else ((), {}), dependencies)
 
 
 async def _run_hook(hook: Callable[[], Any]) -> None:
