@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable
-from urllib.parse import quote
+from urllib.parse import quote, unquote
 
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
@@ -26,21 +26,33 @@ class BasePath:
         self._app = app
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        base = scope.get("root_path", "").rstrip("/")
+        base = _base(scope)
         if not base:
             await self._app(scope, receive, send)
             return
         await self._app(_within(scope, base), receive, _Answer(quote(base).encode(), send))
 
 
+def _base(scope: Scope) -> str:
+    """Starlette and FastAPI name it in `root_path`. Litestar only removes it from `path`: then it is what the path has
+    in addition where it is given as it was sent."""
+    named: str = scope.get("root_path", "").rstrip("/")
+    sent, path = unquote((scope.get("raw_path") or b"").decode("latin-1")), scope["path"]
+    if named or sent == path or not sent.rstrip("/").endswith(path.rstrip("/")):
+        return named
+    return sent.rstrip("/").removesuffix(path.rstrip("/"))
+
+
 def _within(scope: Scope, base: str) -> Scope:
-    path, raw = scope["path"], scope.get("raw_path")
-    if path == base or path.startswith(f"{base}/"):  # some frameworks remove it themselves
-        path = path.removeprefix(base)
-        raw = None if raw is None else _without(raw, base.count("/"))
-    elif raw is not None:
-        raw = quote(path, safe="/:@!$&'()*+,;=~-._").encode()
-    return {**scope, "root_path": "", "path": path or "/", "raw_path": None if raw is None else raw or b"/"}
+    path = scope["path"].removeprefix(base) if _is_below(scope["path"], base) else scope["path"]
+    raw = scope.get("raw_path")
+    if raw and _is_below(unquote(raw.decode("latin-1")), base):
+        raw = _without(raw, base.count("/"))
+    return {**scope, "root_path": "", "path": path or "/", "raw_path": raw or b"/" if raw is not None else None}
+
+
+def _is_below(path: str, base: str) -> bool:
+    return path == base or path.startswith(f"{base}/")
 
 
 def _without(raw: bytes, segments: int) -> bytes:
