@@ -9,6 +9,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, ClassVar, Protocol
 
+from detent.errors import NotFound
+
 if TYPE_CHECKING:
     from uuid import UUID
 
@@ -41,3 +43,11 @@ class Gateway(Protocol):
         ...
 
     async def close(self) -> None: ...
+
+
+def not_registered(task: str) -> NotFound:
+    """No worker has registered the task, and nothing else has."""
+    return NotFound(
+        f"There is no task or job {task!r} in this cluster: a worker that is started with the app registers it "
+        "(`detent worker --app MODULE:NAME`), and so does `await app.register()`."
+    )
