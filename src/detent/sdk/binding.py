@@ -107,7 +107,7 @@ class Binding:
             return self.json_result(self.call(run))
 
         handler = update_wrapper(handle_async if self.is_async else handle, self.function)
-        del handler.__wrapped__  # type: ignore[attr-defined] # its signature is that of the handler
+        del handler.__wrapped__  # its signature is that of the handler
         return handler
 
     def call(self, run: HandlerRun, dependencies: Mapping[str, Any] = NOTHING) -> Any:
@@ -117,9 +117,15 @@ class Binding:
     def call_with(self, run: HandlerRun, named: dict[str, Any]) -> Any:
         """Call the function with its run and these arguments."""
         positional: list[Any] = [run] if self.signature.takes_run else []
+<<<<<<< HEAD
         for parameter in self.signature.parameters.values():
             if parameter.kind is inspect.Parameter.POSITIONAL_ONLY and parameter.name in named:
                 positional.append(named.pop(parameter.name))
+=======
+        named = {**self.arguments(run.payload if self.takes_payload else None), **dependencies}
+        first = (each for each in self.signature.parameters.values() if each.kind is inspect.Parameter.POSITIONAL_ONLY)
+        positional += [named.pop(each.name) for each in first if each.name in named]
+>>>>>>> sdk-core
         return self.function(*positional, **named)
 
     def arguments(self, payload: Any) -> dict[str, Any]:
@@ -132,7 +138,7 @@ class Binding:
         unknown = next((name for name in given if name not in self.signature.parameters), None)
         if unknown is not None:
             raise PayloadMismatch(
-                f"{self.name} has no parameter {unknown!r}, which is in the payload: it takes {self._parameter_names()}."
+                f"{self.name} has no parameter {unknown!r}, which the payload has: it takes {self._parameter_names()}."
             )
         self._check_types()
         present = (each for each in self.signature.parameters.values() if self._is_given(each, given))
