@@ -24,15 +24,10 @@ from typing import Any
 
 from detent.domain.run import Failed, Outcome
 from detent.domain.states import END_CODES, Event
-<<<<<<< HEAD
 from detent.errors import DetentError, OwnershipLost, StartupFailed
-from detent.node.apps import load_app
+from detent.node.apps import attach_database, load_app
 from detent.sdk.app import Detent
 from detent.sdk.serving import HOOK_SECONDS, ServedApp
-=======
-from detent.errors import DetentError, OwnershipLost
-from detent.node.apps import attach_database, load_app
->>>>>>> sdk-core
 from detent.store.effects import EffectPool
 from detent.store.limits import work_limits
 from detent.store.live_runs import Settlement
@@ -273,13 +268,9 @@ def main() -> None:
     except DetentError as error:
         line.send(Unfit(error.message))
         return
-<<<<<<< HEAD
-    asyncio.run(_serve(setup, app, line))
-=======
     reach = setup.effects
     attach_database(app, reach.url, reach.schema, pooled=reach.pooled)
-    asyncio.run(_serve(setup, app.functions, line))
->>>>>>> sdk-core
+    asyncio.run(_serve(setup, app, line))
 
 
 if __name__ == "__main__":

@@ -15,11 +15,8 @@ from typing import TYPE_CHECKING, Any, Protocol
 from detent.cluster.admission import AdmissionCheck, SuspectedCopy
 from detent.domain.run import Call
 from detent.errors import DetentError, UsageError
-<<<<<<< HEAD
 from detent.node.app_life import alive
-=======
 from detent.node.apps import attach_database
->>>>>>> sdk-core
 from detent.node.cluster_signals import CachedSignals
 from detent.node.console import reachable
 from detent.node.database import check_keys, opened_store, prepared_database

@@ -123,11 +123,7 @@ class Detent(AppLifecycle):
     def check(self) -> None:
         """Raise UsageError for what could not be decided while the app was imported, such as annotations that use
         names which are defined later."""
-<<<<<<< HEAD
-        for reference, binding in self.bindings.items():
-=======
-        for binding in self._bindings.values():
->>>>>>> sdk-core
+        for binding in self.bindings.values():
             binding.check()
         for task in self.tasks.values():
             _check_payload(task.document, task.binding)

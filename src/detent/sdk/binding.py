@@ -117,15 +117,8 @@ class Binding:
     def call_with(self, run: HandlerRun, named: dict[str, Any]) -> Any:
         """Call the function with its run and these arguments."""
         positional: list[Any] = [run] if self.signature.takes_run else []
-<<<<<<< HEAD
-        for parameter in self.signature.parameters.values():
-            if parameter.kind is inspect.Parameter.POSITIONAL_ONLY and parameter.name in named:
-                positional.append(named.pop(parameter.name))
-=======
-        named = {**self.arguments(run.payload if self.takes_payload else None), **dependencies}
         first = (each for each in self.signature.parameters.values() if each.kind is inspect.Parameter.POSITIONAL_ONLY)
         positional += [named.pop(each.name) for each in first if each.name in named]
->>>>>>> sdk-core
         return self.function(*positional, **named)
 
     def arguments(self, payload: Any) -> dict[str, Any]:
