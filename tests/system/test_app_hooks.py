@@ -114,10 +114,11 @@ async def test_a_start_up_hook_that_raises_ends_the_worker_with_its_traceback(cl
     said = node.text
     assert "The start-up of the app failed in connect (ConnectionError: no route to the database)" in said
     assert "open_the_database" in said
+    cluster.started.remove(node)  # its traceback is expected
 
 
 async def test_a_process_that_runs_nothing_of_the_app_runs_no_hook(cluster: Nodes, folder: Path) -> None:
     write(folder, "broken", BROKEN)
-    node = await cluster.start("scheduler", "--app", "broken.jobs:app")
+    node = await cluster.start("scheduler", app="broken.jobs:app")
     node.send(signal.SIGTERM)
     assert await node.ended() == 0
