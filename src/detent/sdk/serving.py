@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import asyncio
 import inspect
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from contextvars import ContextVar, copy_context
 from typing import Any
@@ -37,12 +37,17 @@ _UNSET = object()
 class ServedApp:
     """One app in one process. `start` and `stop` are awaited on the handlers' loop."""
 
-    def __init__(self, app: AppLifecycle) -> None:
+    def __init__(self, app: AppLifecycle, *, eager: bool = True) -> None:
+        """`eager`: make worker-scoped dependencies at the start; else the caller does, before it calls a function."""
         self._app = app
+        self._eager = eager
         self._worker = ValueScope(app.overrides)
         self._variables: dict[ContextVar[Any], Any] = {}
-        self._context = copy_context()
-        self._before = dict(self._context)
+        self.context = copy_context()
+        """The variables that hooks and worker-scoped dependencies set."""
+        self._before = dict(self.context)
+        self.failures: list[BaseException] = []
+        """What failed at the end."""
         self._loop: asyncio.AbstractEventLoop | None = None
         self._life: asyncio.Task[None] | None = None
         self._stopping = asyncio.Event()
@@ -88,7 +93,7 @@ class ServedApp:
         """Raises StartupFailed."""
         self._loop = asyncio.get_running_loop()
         started: asyncio.Future[None] = self._loop.create_future()
-        self._life = self._loop.create_task(self._live(started), context=self._context)
+        self._life = self._loop.create_task(self._live(started), context=self.context)
         try:
             await started
         except asyncio.CancelledError:
@@ -119,7 +124,7 @@ class ServedApp:
             pass  # its start or its end took too long, which is logged there
         except BaseException as error:  # SystemExit, too: it would end the loop that all handlers share
             if started.done():
-                _log_failure("the shut-down of the app failed", doing, error)
+                self._failed("the shut-down of the app failed", doing, error)
             else:
                 started.set_exception(_startup_failed(doing, error))
         if not started.done():
@@ -145,15 +150,21 @@ class ServedApp:
                 await _run_hook(hook)
             except BaseException as error:
                 raise _startup_failed(name_of(hook), error) from error
-        ended = await perform(self.open_worker_scope(self._dependencies()))
+        ended = await perform(self._open_worker_scope(self._dependencies() if self._eager else []))
         if ended.error is not None:
             await perform(self._worker.close(ended))
             raise _startup_failed("a worker-scoped dependency", ended.error) from ended.error
         started.set_result(None)
 
-    def open_worker_scope(self, dependencies: dict[str, Dependency]) -> Steps[Ended]:
-        """Make the values that live as long as the worker, and keep the variables that were set so far."""
-        ended = yield from self._worker.values(dependencies)
+    def open_for(self, binding: Binding) -> Steps[Ended]:
+        """Make what the function and the middleware need of the worker, if it was not made before."""
+        app = self._app
+        needed = (worker_scoped(each, app.overrides) for each in (binding.function, *app.middlewares))
+        return (yield from self._open_worker_scope([each for some in needed for each in some]))
+
+    def _open_worker_scope(self, needed: Sequence[Dependency]) -> Steps[Ended]:
+        """Make these values, and keep the variables that were set so far."""
+        ended = yield from self._worker.values({str(number): each for number, each in enumerate(needed)})
         self._variables = {
             variable: value
             for variable, value in copy_context().items()
@@ -161,24 +172,29 @@ class ServedApp:
         }
         return ended
 
-    async def _shut_down(self) -> None:
-        ended = await perform(self._worker.close(Ended()))
+    def close_worker_scope(self) -> Steps[None]:
+        ended = yield from self._worker.close(Ended())
         if ended.error is not None:
-            _log_failure("a worker-scoped dependency failed at its end", "", ended.error)
+            self._failed("a worker-scoped dependency failed at its end", "", ended.error)
+
+    async def _shut_down(self) -> None:
+        await perform(self.close_worker_scope())
         for hook in reversed(self._app.shutdown_hooks):
             try:
                 await _run_hook(hook)
             except asyncio.CancelledError:
                 raise
             except BaseException as error:
-                _log_failure("a shut-down hook failed", name_of(hook), error)
+                self._failed("a shut-down hook failed", name_of(hook), error)
 
-    def _dependencies(self) -> dict[str, Dependency]:
-        """All of the app that are made once per worker, under any names."""
-        found: list[Dependency] = []
-        for function in self._app.surroundings():
-            found += worker_scoped(function, self._app.overrides)
-        return {str(number): each for number, each in enumerate(found)}
+    def _failed(self, event: str, what: str, error: BaseException) -> None:
+        self.failures.append(error)
+        _log_failure(event, what, error)
+
+    def _dependencies(self) -> list[Dependency]:
+        """All of the app that are made once per worker."""
+        overrides = self._app.overrides
+        return [each for function in self._app.surroundings() for each in worker_scoped(function, overrides)]
 
 
 async def _run_hook(hook: Callable[[], Any]) -> None:
