@@ -14,13 +14,8 @@ from detent.cli.base import command, group, option
 from detent.cli.document import SIMPLE_FIELDS, build, document_options, is_default
 from detent.cli.invocation import api_options, complete_job, connect
 from detent.cli.output import Column, Field, Item
-from detent.cli.runs import (
-    NO_RUNS,
-    history_columns,
-    paging_options,
-    search_option,
-    status_option,
-)
+from detent.cli.run_view import history_columns
+from detent.cli.runs import NO_RUNS, paging_options, search_option, status_option
 from detent.cli.watch import watch as watching
 from detent.cli.watch import watch_option
 from detent.errors import UsageError

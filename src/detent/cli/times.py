@@ -7,6 +7,7 @@ import re
 from datetime import UTC, datetime, timedelta
 from zoneinfo import ZoneInfo
 
+from detent.cli.local_zone import local_zone
 from detent.errors import UsageError
 
 _UNITS = {"ms": 0.001, "s": 1, "m": 60, "h": 3600, "d": 86_400, "w": 604_800}
@@ -102,6 +103,22 @@ def absolute(text: str | None, zone: str = "UTC") -> str:
         return f"{instant.astimezone(ZoneInfo(zone)):%Y-%m-%d %H:%M:%S} {zone}"
     except (KeyError, ValueError, OSError):  # a zone that the server knows and this machine does not
         return f"{instant:%Y-%m-%d %H:%M:%S} UTC"
+
+
+def local(text: str | None) -> str:
+    """An instant in the zone of this machine, which is named."""
+    instant = read_instant(text)
+    return "" if instant is None else f"{clock(text)} {local_zone()}"
+
+
+def clock(text: str | None) -> str:
+    """An instant in the zone of this machine, where the zone is named nearby."""
+    instant = read_instant(text)
+    return "" if instant is None else f"{instant.astimezone(ZoneInfo(local_zone())):%Y-%m-%d %H:%M:%S}"
+
+
+def local_both(text: str | None, at: datetime) -> str:
+    return "" if text is None else f"{local(text)} ({relative(text, at)})"
 
 
 def wall(text: str) -> str:
