@@ -14,7 +14,7 @@ from detent.cli.cron import show as show_preview
 from detent.cli.document import read_payload
 from detent.cli.edits import edited_fields, report_changes
 from detent.cli.invocation import api_options, connect, invocation, read_number
-from detent.cli.jobs import argument, job
+from detent.cli.jobs import argument, job, zone_of
 from detent.cli.runs import check_wait, say_started, wait_options
 from detent.domain.states import OPEN
 from detent.errors import UsageError
@@ -75,7 +75,7 @@ def edit(job_name: str, assignments: tuple[str, ...], unset: tuple[str, ...], dr
 @command(job, "next", examples=("detent job next report --count 10",))
 @argument
 @option("--count", "-n", default="5", metavar="N", help="How many ticks. [5]")
-@api_options()
+@api_options(quiet="their times only")
 def following(job_name: str, count: str) -> None:
     """List the next ticks of a job, with the effects of DST changes."""
     number = read_number("--count", count, 1, 1000)
@@ -120,7 +120,7 @@ ON_RESUME = ("skip", "once", "all")
 )
 @or_many("pause")
 @option("--reason", metavar="TEXT", help="Reason, shown with the job.")
-@option("--until", metavar="TIME", help="Resume at this time, or after a duration such as 2h.")
+@option("--until", metavar="TIME", help="Resume at this time, such as 2h, tomorrow 09:00 or 2030-01-31T12:00:00Z.")
 @option(
     "--on-resume",
     type=click.Choice(ON_RESUME),
@@ -130,8 +130,9 @@ ON_RESUME = ("skip", "once", "all")
 @api_options(quiet="the job's id only")
 def pause(job_name: str, reason: str | None, until: str | None, on_resume: str | None) -> None:
     """Pause a job until it is resumed; unfinished runs continue."""
-    end = None if until is None else times.read_moment("--until", until, ahead=True)
     with connect() as client:
+        zone = zone_of(client, job_name)
+        end = None if until is None else times.read_moment("--until", until, ahead=True, zone=zone)
         answer = client.pause_job(job_name, reason, until=end, on_resume=cast("OnResume | None", on_resume))
     back = f"`detent job resume {shlex.quote(answer['name'])}` resumes it"
     ends = times.both(answer["paused_until"], times.now(), str(answer["timezone"]))

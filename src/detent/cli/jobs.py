@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from datetime import datetime
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -15,14 +15,22 @@ from detent.cli.document import SIMPLE_FIELDS, build, document_options, is_defau
 from detent.cli.invocation import api_options, complete_job, connect
 from detent.cli.output import Column, Field, Item
 from detent.cli.run_view import history_columns
-from detent.cli.runs import NO_RUNS, paging_options, search_option, status_option
+from detent.cli.runs import NO_RUNS, paging_options, period_options, search_option, status_option
 from detent.cli.watch import watch as watching
 from detent.cli.watch import watch_option
 from detent.errors import UsageError
 
+if TYPE_CHECKING:
+    from detent.client import JsonClient
+
 job = group("job", "Create, inspect and control jobs.", panel="Jobs and runs")
 ON_DEMAND = "on demand"
 argument = click.argument("job_name", metavar="JOB", shell_complete=complete_job)
+
+
+def zone_of(client: JsonClient, job_name: str) -> Callable[[], str]:
+    """The zone of a job, asked for only where a time has none of its own."""
+    return lambda: str(client.get_job(job_name)["timezone"])
 
 
 def schedule_text(schedule: object) -> str:
@@ -193,13 +201,22 @@ def get(job_name: str) -> None:
 @command(job, "history", examples=("detent job history report --status dead",))
 @argument
 @status_option
+@period_options
 @paging_options
 @watch_option
 @api_options(quiet="ids only")
-def history(job_name: str, status: tuple[str, ...], limit: int, cursor: str | None, watch: bool) -> None:
+def history(
+    job_name: str,
+    status: tuple[str, ...],
+    since: datetime | None,
+    until: datetime | None,
+    limit: int,
+    cursor: str | None,
+    watch: bool,
+) -> None:
     """List the runs of one job, the latest first."""
     with connect() as client:
-        runs = client.list_runs(job_name, status=status)
+        runs = client.list_runs(job_name, status=status, since=since, until=until)
         if watch:
             watching(runs.page, limit, history_columns(), NO_RUNS)
         else:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable
+from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -52,6 +53,23 @@ def _status(word: str) -> str:
     return word
 
 
+def period_options(function: F) -> F:
+    """--since and --until, as instants."""
+    read = read_past
+    until = option("--until", metavar="TIME", callback=read, help="Only ticks before this time, such as 30m (ago).")
+    since = option(
+        "--since",
+        metavar="TIME",
+        callback=read,
+        help="Only ticks from this time on, such as 1h (ago), yesterday or 2030-01-31T12:00:00Z.",
+    )
+    return since(until(function))
+
+
+def read_past(context: click.Context, parameter: click.Parameter, text: str | None) -> datetime | None:
+    return None if text is None else times.read_moment(parameter.opts[0], text, ahead=False)
+
+
 def paging_options(function: F) -> F:
     further = option("--cursor", metavar="CURSOR", help="Continue after an earlier page.")
     limit = option(
@@ -71,21 +89,29 @@ def search_option(example: str) -> Callable[[F], F]:
 @command(
     run,
     "list",
-    examples=("detent run list", "detent run list --job report --status dead", "detent run list --watch"),
+    examples=("detent run list", "detent run list --job report --status dead --since 1h", "detent run list --watch"),
 )
 @option("--job", metavar="JOB", shell_complete=complete_job, help="Only runs of this job, by name or id.")
 @status_option
+@period_options
 @search_option("status:dead job:report")
 @paging_options
 @watch_option
 @api_options(quiet="ids only")
 def list_runs(
-    job: str | None, status: tuple[str, ...], search: str | None, limit: int, cursor: str | None, watch: bool
+    job: str | None,
+    status: tuple[str, ...],
+    since: datetime | None,
+    until: datetime | None,
+    search: str | None,
+    limit: int,
+    cursor: str | None,
+    watch: bool,
 ) -> None:
     """List runs, the latest first."""
     columns = history_columns() if job else COLUMNS
     with connect() as client:
-        runs = client.list_runs(job, search=search, status=status)
+        runs = client.list_runs(job, search=search, status=status, since=since, until=until)
         if watch:
             watching(runs.page, limit, columns, NO_RUNS)
         else:
