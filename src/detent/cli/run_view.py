@@ -33,6 +33,7 @@ COLUMNS = (
     Column("NOTE", lambda run: note(run), extra=True, least=12),
 )
 
+ONE_LINE = 60
 ATTEMPT_COLUMNS = (
     Column("ATTEMPT", lambda attempt: attempt["attempt"], right=True),
     Column("OUTCOME", lambda attempt: attempt["outcome"], status=True),
@@ -121,8 +122,8 @@ def _started_late(run: Item) -> str:
 
 
 def indented(value: object) -> str | None:
-    """Objects and lists over several lines; text as it is."""
-    if isinstance(value, dict | list) and value:
+    """Objects and lists that are long over several lines; anything else as it is."""
+    if isinstance(value, dict | list) and len(json.dumps(value, ensure_ascii=False)) > ONE_LINE:
         return json.dumps(value, ensure_ascii=False, indent=2)
     return None
 
