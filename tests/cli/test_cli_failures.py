@@ -40,7 +40,10 @@ TARGETS = "give exactly one of --url, --shell or --python."
         ("job list --api-url nowhere", "--api-url is 'nowhere': give an address such as"),
         ("cron explain x", "'x' has 1 field"),
         ("cron explain @daily --next 0", "--next is '0': give a whole number between 1 and 1000."),
-        ("cron explain @daily --from today", "--from is 'today': give a time such as 2030-01-31T12:00:00Z."),
+        (
+            "cron explain @daily --from someday",
+            "--from is 'someday': give a time such as now, 10m, 2h ago, tomorrow 09:00 or 2030-01-31T12:00:00Z.",
+        ),
     ],
 )
 def test_wrong_usage_is_one_sentence_and_exit_code_2(inside: Run, line: str, sentence: str) -> None:

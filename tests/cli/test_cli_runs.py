@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import pty
+import re
 import signal
 import subprocess
 from collections.abc import Callable
@@ -40,9 +41,11 @@ def test_a_run_is_shown_with_its_attempts(detent: CommandLine, server: ContractS
     done = detent("run", "get", run["id"])
     assert ["result", '{"rows": 3}'] in done.rows
     assert done.rows[-1][:3] == ["attempt", "1", "failed"]
-    seen = detent.on_terminal("run", "get", run["id"])
-    assert "ATTEMPT  OUTCOME  STARTED                   TOOK  NODE  ERROR" in seen.lines
-    assert "      1  failed   2030-01-01 00:00:00 UTC  2.5 s  aa    HTTP 500 from the target" in seen.lines
+    seen = detent.on_terminal("run", "get", run["id"], TZ="Europe/Berlin")
+    assert "ATTEMPT  OUTCOME  STARTED               TOOK  NODE  ERROR" in seen.lines
+    assert "      1  failed   2030-01-01 01:00:00  2.5 s  aa    HTTP 500 from the target" in seen.lines
+    assert re.search(r"^Scheduled +.* Europe/Berlin \(", seen.out, re.MULTILINE)
+    assert re.search(r'^Result +{"rows": 3}', seen.out, re.MULTILINE)
     assert json.loads(detent("run", "get", run["id"], "--json").out) == run
 
 

@@ -8,7 +8,7 @@ import pytest
 
 from detent.cli import times
 from detent.cli.document import OPTIONS, build
-from detent.cli.jobs import schedule_text, target_text
+from detent.cli.job_view import schedule_text, target_text
 from detent.cli.text import clean, flat
 from detent.errors import UsageError
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from datetime import UTC, datetime
 
 import pytest
@@ -10,7 +9,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from detent.cli import times
-from detent.cli.backfill import _instant as backfill_instant
 from detent.domain.documents import FIRST_YEAR, LAST_YEAR, utc_instant
 from detent.domain.schedule import Schedule, ScheduleError
 from detent.errors import UsageError
@@ -36,14 +34,9 @@ def test_an_instant_is_in_utc_and_in_range_or_refused(moment: datetime) -> None:
 
 @pytest.mark.parametrize("text", EDGES)
 def test_times_on_the_command_line_are_refused_at_the_edge(text: str) -> None:
-    readers: tuple[Callable[[], datetime], ...] = (
-        lambda: times.start_of(text),
-        lambda: times.read_moment("--until", text, ahead=True),
-        lambda: backfill_instant("--from", text, "00:00:00"),
-    )
-    for read in readers:
+    for written in (text, text[:19]):
         with pytest.raises(UsageError, match="of the years 1970 to 9000"):
-            read()
+            times.read_moment("--until", written, ahead=True)
 
 
 @pytest.mark.parametrize("text", ["99999999999999w", "1e300", "9" * 300 + "d"])

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from detent.api.context import PREFIX, Api
-from detent.api.jobs import job_id
+from detent.api.references import job_id
 from detent.api.routing import Routes
 from detent.contract.tick import Backfilled, BackfillRequest, CatchUpState, DroppedTicks
 

@@ -13,9 +13,10 @@ from msgspec import Meta, Struct
 
 from detent.api.context import PREFIX, Api
 from detent.api.cursors import after_run, binding, read_after_run
-from detent.api.jobs import Limit, job_id
+from detent.api.jobs import Limit
+from detent.api.references import job_id, resolve_run
 from detent.api.routing import Reply, Routes
-from detent.api.runs import found_run, run_key
+from detent.api.runs import found_run
 from detent.contract.page import Instant, Page
 from detent.contract.run import DeadGroups, Discarded, Left, Redriven, Run
 from detent.domain.identity import RunKey, decode_run_id, run_id
@@ -67,7 +68,7 @@ async def retry_job(api: Api, id: str) -> Reply[Run]:  # noqa: A002 - the name o
 @routes.post("/runs/{id}/retry", scope="operate", status=202, once=True)
 async def retry_run(api: Api, id: str) -> Reply[Run]:  # noqa: A002 - as above
     """Run a finished run again, now, as a new run of the same tick."""
-    return await _answer(api, await api.jobs.runs.retry(run_key(id), tenant=api.tenant))
+    return await _answer(api, await api.jobs.runs.retry(await resolve_run(api, id), tenant=api.tenant))
 
 
 @routes.get("/dead-letters")

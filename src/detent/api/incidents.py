@@ -7,7 +7,8 @@ from msgspec import Struct
 from detent.api.context import PREFIX, Api
 from detent.api.cursors import after_incident, binding, read_after_incident
 from detent.api.dead_letters import JobReference
-from detent.api.jobs import Limit, job_id
+from detent.api.jobs import Limit
+from detent.api.references import job_id
 from detent.api.routing import Routes
 from detent.contract.incident import Incident
 from detent.contract.page import Page

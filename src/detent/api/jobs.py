@@ -11,8 +11,9 @@ from msgspec import UNSET, Meta, Struct, UnsetType
 from detent.api.conditions import ChangeHeaders, PutHeaders, ReadHeaders, expected, not_modified, tag_of
 from detent.api.context import PREFIX, Api
 from detent.api.cursors import after_job, after_run, binding, read_after_job, read_after_run
+from detent.api.references import job_id, unknown_job
 from detent.api.routing import Reply, Routes
-from detent.api.search import RunSearch, job_search, run_search
+from detent.api.search import RunSearch, job_search, past_moment, run_search
 from detent.contract.job import IfBusy, Job, JobStatus, OnResume
 from detent.contract.page import Instant, Page
 from detent.contract.run import Run
@@ -30,6 +31,7 @@ routes = Routes(PREFIX)
 
 Limit = Annotated[int, Meta(ge=1, le=500)]
 SearchText = Annotated[str, Meta(max_length=500)]
+TimeText = Annotated[str, Meta(max_length=40)]
 Reason = Annotated[str, Meta(max_length=1000)]
 
 
@@ -54,10 +56,13 @@ class PutQuery(Struct, forbid_unknown_fields=True):
 
 
 class RunQuery(Struct, forbid_unknown_fields=True):
-    """`search` is the grammar of api/search.py; `status` may be given more than once."""
+    """`search` is the grammar of api/search.py; `status` may be given more than once. `since` and `until` bound the
+    tick: an instant, or a duration before now such as `1h`."""
 
     search: SearchText | None = None
     status: list[RunStatus] = []
+    since: TimeText | None = None
+    until: TimeText | None = None
     cursor: str | None = None
     limit: Limit = 50
 
@@ -153,6 +158,8 @@ async def get_job(api: Api, id: str, headers: ReadHeaders) -> Reply[Job]:  # noq
         job = await api.store.jobs.get(UUID(id), tenant=api.tenant)
     else:
         job = await api.store.jobs.find(id, tenant=api.tenant)
+        if job is None:
+            job = await api.store.jobs.get(await job_id(api, id), tenant=api.tenant)
     if job is None or job.status == "deleted":
         raise unknown_job(id)
     if not_modified(headers, job.revision):
@@ -223,7 +230,8 @@ async def list_runs_of_job(api: Api, id: str, query: RunQuery) -> Page[Run]:  # 
 
 
 async def page_of_runs(api: Api, query: RunQuery, job: UUID | None = None) -> Page[Run]:
-    search = run_search(query.search or "", RunSearch(statuses=frozenset(query.status) or None))
+    since, until = past_moment("since", query.since), past_moment("until", query.until)
+    search = run_search(query.search or "", RunSearch(None, frozenset(query.status) or None, since, until))
     if search.job is not None:
         if job is not None:
             raise UsageError(
@@ -243,16 +251,3 @@ async def page_of_runs(api: Api, query: RunQuery, job: UUID | None = None) -> Pa
         tenant=api.tenant,
     )
     return Page(runs, None if following is None else after_run(following, bound))
-
-
-async def job_id(api: Api, reference: str) -> UUID:
-    if is_job_id(reference):
-        return UUID(reference)
-    found = await api.store.jobs.id_of(reference, tenant=api.tenant)
-    if found is None:
-        raise unknown_job(reference)
-    return found
-
-
-def unknown_job(reference: str) -> NotFound:
-    return NotFound(f"There is no job {reference!r}: list the jobs to see their names.")

@@ -9,7 +9,8 @@ from msgspec import Meta, Struct
 
 from detent.api.context import PREFIX, Api
 from detent.api.cursors import after_job, after_tick, binding, read_after_job, read_after_tick
-from detent.api.jobs import Limit, job_id, unknown_job
+from detent.api.jobs import Limit
+from detent.api.references import job_id, unknown_job
 from detent.api.routing import Routes
 from detent.contract.page import Instant, Page
 from detent.contract.tick import AuditedJob, AuditPage, Explanation, ExtraEntry, LedgerTick, UnknownSpan
@@ -40,7 +41,8 @@ class TickQuery(Struct, forbid_unknown_fields=True, rename={"from_": "from"}):
 
 
 class ExplainQuery(Struct, forbid_unknown_fields=True):
-    """An instant, or without an offset a time on the wall clock of the job's zone, which also may not exist."""
+    """An instant, or without an offset a time on the wall clock of the job's zone, which also may not exist; or `now`,
+    or `last` or `next` for the tick before or after now."""
 
     at: Annotated[str, Meta(min_length=1, max_length=40)]
 

@@ -10,7 +10,8 @@ from msgspec import Meta, Struct
 
 from detent.api.context import PREFIX, Api
 from detent.api.cursors import after_revision, binding, read_after_revision
-from detent.api.jobs import Limit, Reason, job_id
+from detent.api.jobs import Limit, Reason
+from detent.api.references import job_id
 from detent.api.routing import Reply, Routes
 from detent.contract.job import Job
 from detent.contract.page import Instant, Page

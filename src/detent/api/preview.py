@@ -8,7 +8,7 @@ import msgspec
 from msgspec import Meta, Struct
 
 from detent.api.context import PREFIX, Api
-from detent.api.jobs import job_id, unknown_job
+from detent.api.references import job_id, unknown_job
 from detent.api.routing import Routes
 from detent.contract.job import Preview
 from detent.contract.page import Instant

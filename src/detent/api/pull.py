@@ -15,9 +15,9 @@ from detent.api.auth import bad_key, no_key
 from detent.api.context import PREFIX, Api
 from detent.api.pull_waiters import ClaimTerms
 from detent.api.queues import check_length
+from detent.api.references import run_key
 from detent.api.role_limits import check_claim
 from detent.api.routing import Routes
-from detent.api.runs import run_key
 from detent.contract.pull import (
     ClaimedRun,
     ClaimedRuns,

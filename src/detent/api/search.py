@@ -186,16 +186,31 @@ def _run_status(search: RunSearch, term: Term) -> RunSearch:
 
 
 def _since(search: RunSearch, term: Term) -> RunSearch:
-    return search._replace(since=_past(term))
+    _check_once(term, search.since)
+    return search._replace(since=_past(term.value, f"{term.field}:1h"))
 
 
 def _until(search: RunSearch, term: Term) -> RunSearch:
-    return search._replace(until=_past(term))
+    _check_once(term, search.until)
+    return search._replace(until=_past(term.value, f"{term.field}:1h"))
 
 
-def _past(term: Term) -> Moment:
-    moment = _moment(term.value, f"{term.field}:1h")
+def _check_once(term: Term, given: Moment | None) -> None:
+    if given is not None:
+        raise UsageError(f"The search has {term.field}, and it is given already: leave one of them out.", POINTER)
+
+
+def _past(text: str, example: str) -> Moment:
+    moment = _moment(text, example)
     return -moment if isinstance(moment, timedelta) else moment
+
+
+def past_moment(name: str, text: str | None) -> Moment | None:
+    """The query parameter of this name: an instant, or a duration before now."""
+    try:
+        return None if text is None else _past(text, f"{name}=1h")
+    except UsageError as error:
+        raise UsageError(error.message.replace("The search has the time", f"{name} is"), f"/{name}") from None
 
 
 _RUN_FIELDS: Mapping[str, Callable[[RunSearch, Term], RunSearch]] = {

@@ -11,7 +11,7 @@ import click
 from detent.cli import output, times
 from detent.cli.base import command, option
 from detent.cli.invocation import api_options, complete_job, connect, invocation
-from detent.cli.jobs import argument
+from detent.cli.jobs import argument, zone_of
 from detent.cli.output import Item
 from detent.cli.progress import Progress
 from detent.cli.text import clean
@@ -19,6 +19,7 @@ from detent.cli.text import clean
 if TYPE_CHECKING:
     from detent.client import JsonClient
 
+NAMED_TICKS = ("last", "next", "now")
 JOBS_PER_PAGE = 100
 MAX_SHOWN = 20
 
@@ -27,18 +28,23 @@ MAX_SHOWN = 20
     None,
     "explain",
     panel="Jobs and runs",
-    examples=("detent explain report 2030-01-31T09:00:00Z", 'detent explain report "2030-03-31 02:30"'),
+    examples=(
+        "detent explain report last",
+        "detent explain report 2030-01-31T09:00:00Z",
+        'detent explain report "yesterday 02:30"',
+    ),
 )
 @argument
-@click.argument("time", metavar="TIME")
+@click.argument("time", metavar="[TIME]", default="last")
 @api_options(quiet="the id of its run only")
 def explain(job_name: str, time: str) -> None:
     """Explain what happened to one tick of a job, and why.
 
-    TIME is an instant; without an offset it is a local time in the job's zone.
+    TIME is last, next or now, or a time such as 2h, yesterday 09:00 or
+    2030-01-31T09:00:00Z. Without an offset it is in the zone of the job.
     """
     with connect() as client:
-        answer = client.explain_tick(job_name, time.strip().replace(" ", "T", 1))
+        answer = client.explain_tick(job_name, _asked(client, job_name, time))
     match invocation().format:
         case "json":
             output.print_json(answer)
@@ -47,6 +53,15 @@ def explain(job_name: str, time: str) -> None:
         case _:
             for sentence in answer["sentences"]:
                 print(clean(sentence))
+
+
+def _asked(client: JsonClient, job_name: str, text: str) -> str | datetime:
+    """A time of the wall clock is sent as one: the server also explains those that its zone leaves out."""
+    if text in NAMED_TICKS:
+        return text
+    if times.needs_zone(text):
+        return times.wall_time("TIME", text, zone_of(client, job_name)(), ahead=False)
+    return times.read_moment("TIME", text, ahead=False)
 
 
 class AuditTotals:
@@ -94,8 +109,8 @@ class AuditTotals:
     panel="Jobs and runs",
     examples=("detent audit", "detent audit --since 7d --job report", "detent audit --json"),
 )
-@option("--since", metavar="TIME", help="Ticks after this time, or a duration before now such as 7d. [24h]")
-@option("--until", metavar="TIME", help="Ticks up to this time, or a duration before now such as 1h. [now]")
+@option("--since", metavar="TIME", help="Ticks after this time, such as 7d, yesterday or 2030-01-31T12:00:00Z. [24h]")
+@option("--until", metavar="TIME", help="Ticks up to this time, such as 1h, for an hour ago. [now]")
 @option(
     *("--job", "jobs"),
     metavar="JOB",
@@ -104,7 +119,7 @@ class AuditTotals:
     help="Only this job; may be repeated.",
 )
 @option("--late", metavar="TIME", default="1s", help="Count runs that start later than this after their tick. [1s]")
-@api_options()
+@api_options(quiet="nothing: the exit code is the answer")
 def audit(since: str | None, until: str | None, jobs: tuple[str, ...], late: str) -> int:
     """Recompute which ticks were due, and compare them with the recorded ones.
 
@@ -117,10 +132,11 @@ def audit(since: str | None, until: str | None, jobs: tuple[str, ...], late: str
     late_ms = round(times.read_duration("--late", late) * 1000)
     with connect() as client:
         totals, window = _audit(client, first, last, jobs, late_ms)
-    if invocation().format == "json":
-        output.print_json(_document(totals, window))
-    else:
-        _show(totals, window, late)
+    match invocation().format:
+        case "json":
+            output.print_json(_document(totals, window))
+        case "text":
+            _show(totals, window, late)
     return 0 if totals.clean else 1
 
 

@@ -77,7 +77,7 @@ COLUMNS = (
 @option("--action", metavar="TEXT", help="Only actions that begin so: job, job.delete, key, session.")
 @option("--actor", metavar="TEXT", help="Only changes of this key, app or command, by id or name.")
 @option("--object", "found", metavar="TEXT", help="Only changes of this job, run, key or other object, by id or name.")
-@option("--since", metavar="TIME", help="Only from this time on, or so long ago: 2030-01-31T12:00:00Z, 2h.")
+@option("--since", metavar="TIME", help="Only from this time on, such as 2h, yesterday or 2030-01-31T12:00:00Z.")
 @option("--until", metavar="TIME", help="Only before this time.")
 @option("--tenant", metavar="NAME", help="Of this tenant; for admins of the default tenant. [your own]")
 @option("--all-tenants", is_flag=True, help="Of all tenants; for admins of the default tenant.")
@@ -148,7 +148,7 @@ def export(after: int) -> None:
 )
 @click.argument("file", type=click.File("r", encoding="utf-8", errors="replace"), required=False)
 @option("--expect", metavar="N:HASH", help="A head that an earlier verify printed: it must still be in the chain.")
-@api_options()
+@api_options(quiet="nothing: the exit code is the answer")
 def verify(file: TextIO | None, expect: str | None) -> int:
     """Check the chain of hashes; exit code 1 if an event was altered or removed.
 
@@ -236,7 +236,7 @@ def _report(check: ChainCheck, waiting: int) -> int:
     }
     if invocation().format == "json":
         output.print_json(document)
-    else:
+    elif invocation().format == "text":
         for fault in check.faults[:SHOWN_FAULTS]:
             print(fault.text)
         _say_result(check, head, waiting)

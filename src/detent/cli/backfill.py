@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import shlex
-from datetime import UTC, datetime
 from functools import partial
 from typing import Any
 
@@ -13,9 +12,8 @@ from detent.cli import output, times
 from detent.cli.base import command, option
 from detent.cli.invocation import api_options, connect, invocation, read_number
 from detent.cli.job_changes import job
-from detent.cli.jobs import argument
+from detent.cli.jobs import argument, zone_of
 from detent.cli.output import Column
-from detent.errors import UsageError
 
 __all__ = ["job"]  # with these verbs
 
@@ -74,6 +72,7 @@ def _show(job_name: str, state: dict[str, Any]) -> None:
     examples=(
         "detent job backfill report 2026-01-01 2026-01-31 --dry-run",
         "detent job backfill report 2026-01-01 now --reprocess --concurrency 4",
+        "detent job backfill report yesterday now",
     ),
 )
 @argument
@@ -103,16 +102,18 @@ def backfill(
 ) -> int:
     """Run past ticks that never ran; with --reprocess, also those that ran.
 
-    FROM and TO are times, or days in UTC; TO may be `now`. Both are included.
-    The regular ticks of the job run before these. Ticks from before the job
-    was created run too.
+    FROM and TO are times such as 2026-01-31T12:00:00Z, 7d (ago) or yesterday
+    09:00, or days; both are included. A time without an offset is in the zone
+    of the job. The regular ticks of the job run before these. Ticks from
+    before the job was created run too.
     """
     with connect() as client:
+        zone = zone_of(client, job_name)
         backfill = partial(
             client.backfill_job,
             job_name,
-            _instant("FROM", since, "00:00:00"),
-            None if until == "now" else _instant("TO", until, "23:59:59.999"),
+            times.read_moment("FROM", since, ahead=False, zone=zone),
+            None if until == "now" else times.read_moment("TO", until, ahead=False, zone=zone, end_of_day=True),
             newest_first=newest_first,
             concurrency=concurrency,
             reprocess=reprocess,
@@ -158,14 +159,3 @@ def _planned(answer: dict[str, Any], *, capital: bool = False) -> str:
 
 def _ticks(count: int) -> str:
     return f"{count} tick{'' if count == 1 else 's'}"
-
-
-def _instant(name: str, text: str, time_of_day: str) -> datetime:
-    """A time, in UTC if it has no zone; a day stands for its start or its end."""
-    try:
-        moment = datetime.fromisoformat(f"{text}T{time_of_day}" if len(text) == 10 else text)
-    except ValueError:
-        raise UsageError(f"{name} is {text!r}: give a time such as 2026-01-31T12:00:00Z, or a day.") from None
-    from detent.domain.documents import utc_instant  # imports msgspec, which help must not wait for
-
-    return utc_instant(moment if moment.tzinfo else moment.replace(tzinfo=UTC), name)

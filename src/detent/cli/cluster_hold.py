@@ -13,7 +13,7 @@ PANEL = "Administration"
 @command(None, "pause", panel=PANEL, examples=('detent pause --all --reason "database migration"',))
 @option("--all", "every", is_flag=True, help="Required: every job of every tenant.")
 @option("--reason", metavar="TEXT", help="Required: the reason, shown with the cluster.")
-@api_options()
+@api_options(quiet="nothing")
 def pause(every: bool, reason: str | None) -> None:
     """Pause all ticks of all jobs until they are resumed.
 
@@ -31,7 +31,7 @@ def pause(every: bool, reason: str | None) -> None:
 
 @command(None, "resume", panel=PANEL, examples=("detent resume --all",))
 @option("--all", "every", is_flag=True, help="Required: every job of every tenant.")
-@api_options()
+@api_options(quiet="nothing")
 def resume(every: bool) -> None:
     """Resume all ticks.
 

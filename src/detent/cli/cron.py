@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from datetime import datetime
+
 import click
 
 from detent.cli import base, output, times
@@ -32,12 +34,12 @@ TICKS = (
 @click.argument("schedule")
 @option("--timezone", "--tz", "timezone", metavar="ZONE", default="UTC", help="Time zone, such as Europe/Berlin. [UTC]")
 @option("--next", "count", default="5", metavar="N", help="How many ticks to list. [5]")
-@option("--from", "start", metavar="TIME", help="List the ticks after this time. [now]")
+@option("--from", "start", metavar="TIME", help="List the ticks after this time, such as tomorrow. [now]")
 @option("--day-match", metavar="or|and", help="If both day fields are restricted: match either, or both.")
 @option("--dialect", metavar="unix|quartz", help="Numbering of the days of the week. [unix]")
 @option("--dst-gap", metavar="run|shift|skip", help="For a tick that the clock jumps over. [run]")
 @option("--dst-overlap", metavar="first|last|both", help="For a tick that the clock shows twice. [first]")
-@format_options()
+@format_options(quiet="the times of the ticks only")
 def explain(schedule: str, timezone: str, count: str, start: str | None, **options: str | None) -> None:
     """Describe a schedule in words, and list its next ticks.
 
@@ -49,16 +51,22 @@ def explain(schedule: str, timezone: str, count: str, start: str | None, **optio
 
     given = {name: value for name, value in options.items() if value is not None}
     try:
-        answer = explain_text(schedule, timezone, number, times.start_of(start), **given)
+        answer = explain_text(schedule, timezone, number, _start(start, timezone), **given)
     except ScheduleError as error:
         raise UsageError(error.message) from error
     show(answer)
+
+
+def _start(text: str | None, timezone: str) -> datetime:
+    return times.now() if text is None else times.read_moment("--from", text, ahead=True, zone=timezone)
 
 
 def show(answer: Item) -> None:
     """Print the description, the ticks and the effects of DST changes; a pipe gets the ticks only."""
     if invocation().format == "json":
         output.print_json(answer)
+    elif invocation().format == "quiet":
+        output.print_lines((tick["at"],) for tick in answer["ticks"])
     elif base.on_terminal():
         terminal = output.console()
         terminal.print(clean(f"{answer['description']} ({answer['timezone']})\n"), style="bold")

@@ -8,7 +8,7 @@ from detent.cli import output, times
 from detent.cli.base import F, command, group, option
 from detent.cli.invocation import api_options, complete_job, connect
 from detent.cli.output import Column, Item
-from detent.cli.runs import COLUMNS as RUN_COLUMNS
+from detent.cli.run_view import COLUMNS as RUN_COLUMNS
 from detent.cli.runs import paging_options
 from detent.cli.watch import watch as watching
 from detent.cli.watch import watch_option

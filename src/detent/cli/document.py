@@ -13,6 +13,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+from detent.cli import moments, times
 from detent.cli.base import F, option
 from detent.cli.times import read_duration
 from detent.domain.job_fields import JOB_FIELDS, FieldGroup, FieldKind, JobField
@@ -124,7 +125,9 @@ SIMPLE_FIELDS = tuple(field for field in JOB_FIELDS if field.name not in COMPOSE
 OPTIONS: tuple[Callable[[Any], Any], ...] = (
     option("--cron", metavar="EXPRESSION", help='A cron expression, such as "0 9 * * MON-FRI".', panel="Schedule"),
     option("--every", metavar="TIME", help="An interval, such as 30s, 15m or 6h.", panel="Schedule"),
-    option("--at", metavar="TIME", help="Once, such as 2030-12-24T18:00:00+01:00.", panel="Schedule"),
+    option(
+        "--at", metavar="TIME", help="Once, such as 10m, tomorrow 09:00 or 2030-12-24T18:00:00+01:00.", panel="Schedule"
+    ),
     option("--rrule", metavar="RULE", help='A recurrence rule, such as "FREQ=WEEKLY;BYDAY=MO".', panel="Schedule"),
     option("--schedule", metavar="TEXT", help="Any of these as text, such as @daily.", panel="Schedule"),
     option("--task", is_flag=True, help="No schedule, as without any of these: runs are enqueued.", panel="Schedule"),
@@ -183,7 +186,12 @@ def build(name: str | None, flags: Mapping[str, Any]) -> dict[str, Any]:
         raise UsageError("--file and --payload both read stdin: give one of them as a file.")
     document = _from_file(flags["file"]) if flags["file"] else {}
     schedule = _one_of(SCHEDULES, flags, "schedule", document.get("schedule") is not None, required=False)
-    if schedule not in (None, "task"):
+    zone = flags["timezone"] or document.get("timezone")
+    if schedule == "at":
+        document["schedule"] = {"at": _once(flags["at"], zone)}
+        if flags["at"].strip().lower() == "now":  # which is over when the server reads it
+            document["allow_past"] = True
+    elif schedule not in (None, "task"):
         document["schedule"] = flags["schedule"] if schedule == "schedule" else {schedule: flags[schedule]}
     target = _one_of(TARGETS, flags, "target", "target" in document)
     _require_target(target, flags)
@@ -193,8 +201,17 @@ def build(name: str | None, flags: Mapping[str, Any]) -> dict[str, Any]:
         document["name"] = name
     if flags["payload"] is not None:
         document["payload"] = read_payload(flags["payload"])
-    document.update(_simple_fields(flags))
+    document.update(_simple_fields(flags, zone))
     return document
+
+
+def _once(text: str, zone: str | None) -> str:
+    """An instant as written; a time of the wall clock of the job's zone, or with an offset of this machine's."""
+    if not times.needs_zone(text):
+        return text if moments.iso(text.strip()) else times.written(times.read_moment("--at", text, ahead=True))
+    if zone is not None:
+        return times.wall_time("--at", text, zone, ahead=True)
+    return times.written(times.read_moment("--at", text, ahead=True))
 
 
 def _one_of(
@@ -261,18 +278,20 @@ def _header_value(text: str) -> object:
     return text
 
 
-def _simple_fields(flags: Mapping[str, Any]) -> dict[str, Any]:
+def _simple_fields(flags: Mapping[str, Any], zone: str | None) -> dict[str, Any]:
     return {
-        field.name: read_field(field, flags[field.name])
+        field.name: read_field(field, flags[field.name], zone=zone)
         for field in SIMPLE_FIELDS
         if flags[field.name] not in (None, (), False)
     }
 
 
-def read_field(field: JobField, given: Any, flag: str | None = None) -> Any:
-    """The value of a field, from what its option (or `flag`) was given."""
+def read_field(field: JobField, given: Any, flag: str | None = None, zone: str | None = None) -> Any:
+    """The value of a field, from what its option (or `flag`) was given; `zone` is that of the job."""
     if field.kind == "names":
         return list(given)
+    if field.kind == "instant":
+        return times.written(times.read_moment(flag or field.option, given, ahead=True, zone=zone))
     reader = READERS.get(field.kind)
     return reader(flag or field.option, given) if reader else given
 

@@ -35,7 +35,7 @@ def edited_fields(job: Item, assignments: Sequence[str], unset: Sequence[str]) -
 def _put(fields: dict[str, Any], job: Item, path: list[str], text: str) -> None:
     field = path[0]
     if len(path) == 1:
-        fields[field] = _read(field, text)
+        fields[field] = _read(field, text, str(fields.get("timezone") or job["timezone"]))
         return
     holder = _holder(fields, job, path)
     holder[path[-1]] = _json_or_text(text) if field == "payload" or path[-1] == "command" else text
@@ -66,10 +66,10 @@ def _holder(fields: dict[str, Any], job: Item, path: list[str]) -> dict[str, Any
     return holder
 
 
-def _read(field: str, text: str) -> Any:
+def _read(field: str, text: str, zone: str) -> Any:
     flag = f"--set {field}"
     if field in PLAIN:
-        return read_field(FIELDS_BY_NAME[field], text, flag)
+        return read_field(FIELDS_BY_NAME[field], text, flag, zone)
     if field == "payload":
         return read_payload(text)
     if field in LISTS and not text.startswith("["):

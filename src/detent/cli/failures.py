@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 import os
 import traceback
 from collections.abc import Sequence
@@ -12,6 +13,25 @@ from detent.cli.text import flat, message
 from detent.errors import DetentError, UsageError
 
 DEBUG = "DETENT_DEBUG"
+# What other tools call the same.
+SYNONYMS = {
+    "--from": ("--since",),
+    "--after": ("--since", "--from"),
+    "--since": ("--from",),
+    "--to": ("--until",),
+    "--before": ("--until", "--to"),
+    "--until": ("--to",),
+    "--command": ("--shell",),
+    "--http": ("--url",),
+    "--data": ("--payload",),
+    "--body": ("--payload",),
+    "--interval": ("--every",),
+    "--zone": ("--timezone", "--tz"),
+    "--force": ("--yes",),
+    "--host": ("--api-url",),
+    "--server": ("--api-url",),
+    "--delay": ("--in",),
+}
 
 
 class TimedOut(DetentError):  # noqa: N818 - named after what happened, as in errors.py
@@ -62,11 +82,26 @@ def _sentence(error: DetentError) -> str:
 
 
 def _usage(error: click.ClickException) -> str:
-    text = error.format_message()
+    text = _no_such_option(error) if isinstance(error, click.NoSuchOption) else error.format_message()
     context = getattr(error, "ctx", None)
     if context is None:
         return text
     return f"{text} See '{context.command_path} --help'."
+
+
+def _no_such_option(error: click.NoSuchOption) -> str:
+    """Of the options that look alike, click names all; the nearest one is meant."""
+    near = difflib.get_close_matches(error.option_name, _options(error.ctx), n=1)
+    meant = SYNONYMS.get(error.option_name, ())
+    known = next((name for name in meant if name in _options(error.ctx)), near[0] if near else None)
+    return f"No such option {error.option_name!r}." + (f" Did you mean {known!r}?" if known else "")
+
+
+def _options(context: click.Context | None) -> list[str]:
+    if context is None:
+        return []
+    options = [one for one in context.command.get_params(context) if isinstance(one, click.Option) and not one.hidden]
+    return [name for option in options for name in option.opts if name.startswith("--")]
 
 
 def _shown(error: Exception) -> str:

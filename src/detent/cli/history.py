@@ -39,8 +39,10 @@ COLUMNS = (
         "detent history export --job report --from 30d --format csv > report.csv",
     ),
 )
-@option("--from", "since", metavar="TIME", help="Ticks from this time, or a duration before now such as 7d. [all]")
-@option("--to", "until", metavar="TIME", help="Ticks before this time, or a duration before now such as 1h. [now]")
+@option(
+    "--from", "since", metavar="TIME", help="Ticks from this time, such as 7d, yesterday or 2030-01-31T12:00:00Z. [all]"
+)
+@option("--to", "until", metavar="TIME", help="Ticks before this time, such as 1h, for an hour ago. [now]")
 @option("--job", metavar="JOB", shell_complete=complete_job, help="Only runs of this job, by name or id.")
 @status_option
 @option(

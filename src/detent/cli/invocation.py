@@ -190,11 +190,14 @@ def format_options(*, quiet: str | None = None, json: str = "Print JSON.") -> Ca
                 "--quiet",
                 "-q",
                 is_flag=True,
+                is_eager=True,  # the callbacks of other options may print
                 expose_value=False,
                 callback=_set_format("quiet"),
                 help=f"Print {quiet}.",
             )(function)
-        return option("--json", is_flag=True, expose_value=False, callback=_set_format("json"), help=json)(function)
+        return option(
+            "--json", is_flag=True, is_eager=True, expose_value=False, callback=_set_format("json"), help=json
+        )(function)
 
     return add
 

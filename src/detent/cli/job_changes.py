@@ -12,9 +12,11 @@ from detent.cli.base import command, option
 from detent.cli.bulk import or_many
 from detent.cli.cron import show as show_preview
 from detent.cli.document import read_payload
+from detent.cli.editor import can_edit, edit_job
 from detent.cli.edits import edited_fields, report_changes
 from detent.cli.invocation import api_options, connect, invocation, read_number
-from detent.cli.jobs import argument, job
+from detent.cli.jobs import argument, job, zone_of
+from detent.cli.output import Item
 from detent.cli.runs import check_wait, say_started, wait_options
 from detent.domain.states import OPEN
 from detent.errors import UsageError
@@ -36,6 +38,7 @@ PREVIEWED = ("schedule", "timezone", "dst_gap", "dst_overlap", "day_match", "dia
     job,
     "edit",
     examples=(
+        "detent job edit report",
         "detent job edit report --set timeout_seconds=10m --set priority=8",
         "detent job edit report --set target.url=https://example.com/ --unset payload",
         'detent job edit report --set schedule="0 7 * * *" --dry-run',
@@ -54,28 +57,37 @@ PREVIEWED = ("schedule", "timezone", "dst_gap", "dst_overlap", "day_match", "dia
 def edit(job_name: str, assignments: tuple[str, ...], unset: tuple[str, ...], dry_run: bool) -> None:
     """Change some fields of a job and keep the others.
 
-    If another client changes the job at the same time, the edit is refused:
-    run it again.
+    Without --set and --unset, the job opens as YAML in your editor (VISUAL or
+    EDITOR). While the text is wrong, it opens again. If another client changes the job meanwhile,
+    the edit is refused: run it again.
     """
-    if not assignments and not unset:
-        raise UsageError("There is nothing to change: give --set FIELD=VALUE or --unset FIELD.")
+    if not assignments and not unset and not can_edit():
+        raise UsageError("There is nothing to change: give --set FIELD=VALUE or --unset FIELD, or set EDITOR.")
     with connect() as client:
         found = client.get_job(job_name)
-        fields = edited_fields(found, assignments, unset)
-        if dry_run:
-            report_changes(found, {**found, **fields}, "Would change")
-            return
-        answer = client.edit_job(found["id"], fields, revision=found["revision"])
+        if not assignments and not unset:
+            answer = edit_job(client, found, dry_run=dry_run)
+        else:
+            answer = _edited(client, found, edited_fields(found, assignments, unset), dry_run)
+    if answer is None:
+        return
     report_changes(found, answer, "Changed")
     for warning in answer["warnings"]:
         output.say(f"warning: {warning}")
     output.print_for_machines(answer)
 
 
+def _edited(client: JsonClient, found: Item, fields: dict[str, Any], dry_run: bool) -> Item | None:
+    if dry_run:
+        report_changes(found, {**found, **fields}, "Would change")
+        return None
+    return client.edit_job(found["id"], fields, revision=found["revision"])
+
+
 @command(job, "next", examples=("detent job next report --count 10",))
 @argument
 @option("--count", "-n", default="5", metavar="N", help="How many ticks. [5]")
-@api_options()
+@api_options(quiet="their times only")
 def following(job_name: str, count: str) -> None:
     """List the next ticks of a job, with the effects of DST changes."""
     number = read_number("--count", count, 1, 1000)
@@ -120,7 +132,7 @@ ON_RESUME = ("skip", "once", "all")
 )
 @or_many("pause")
 @option("--reason", metavar="TEXT", help="Reason, shown with the job.")
-@option("--until", metavar="TIME", help="Resume at this time, or after a duration such as 2h.")
+@option("--until", metavar="TIME", help="Resume at this time, such as 2h, tomorrow 09:00 or 2030-01-31T12:00:00Z.")
 @option(
     "--on-resume",
     type=click.Choice(ON_RESUME),
@@ -130,8 +142,9 @@ ON_RESUME = ("skip", "once", "all")
 @api_options(quiet="the job's id only")
 def pause(job_name: str, reason: str | None, until: str | None, on_resume: str | None) -> None:
     """Pause a job until it is resumed; unfinished runs continue."""
-    end = None if until is None else times.read_moment("--until", until, ahead=True)
     with connect() as client:
+        zone = zone_of(client, job_name)
+        end = None if until is None else times.read_moment("--until", until, ahead=True, zone=zone)
         answer = client.pause_job(job_name, reason, until=end, on_resume=cast("OnResume | None", on_resume))
     back = f"`detent job resume {shlex.quote(answer['name'])}` resumes it"
     ends = times.both(answer["paused_until"], times.now(), str(answer["timezone"]))

@@ -12,7 +12,7 @@ from detent.cli.backfill import job
 from detent.cli.base import command, option
 from detent.cli.edits import report_changes
 from detent.cli.invocation import api_options, connect, invocation, read_number
-from detent.cli.jobs import argument
+from detent.cli.jobs import argument, zone_of
 from detent.cli.output import Column, Item
 from detent.cli.runs import paging_options
 from detent.cli.text import clean
@@ -56,9 +56,10 @@ def _paths(revision: Item) -> str | None:
 @api_options(quiet="the ids of their runs only")
 def ticks(job_name: str, start: str | None, end: str | None, limit: int, cursor: str | None) -> None:
     """List past and future ticks of a job with their status."""
-    first = None if start is None else times.read_moment("--from", start, ahead=False)
-    last = None if end is None else times.read_moment("--to", end, ahead=True)
     with connect() as client:
+        zone = zone_of(client, job_name)
+        first = None if start is None else times.read_moment("--from", start, ahead=False, zone=zone)
+        last = None if end is None else times.read_moment("--to", end, ahead=True, zone=zone, end_of_day=True)
         page = client.list_ticks(job_name, first, last).gather(limit, cursor)
     output.print_page(page, TICKS, "There are no ticks in this period.", identity="run_id")
 
@@ -75,13 +76,13 @@ def ticks(job_name: str, start: str | None, end: str | None, limit: int, cursor:
 @click.argument("time", metavar="TIME")
 @option("--reason", metavar="TEXT", help="Reason, recorded with the tick.")
 @option("--undo", is_flag=True, help="Withdraw the skip: the tick runs.")
-@api_options()
+@api_options(quiet="nothing")
 def skip(job_name: str, time: str, reason: str | None, undo: bool) -> None:
     """Skip one future tick of a job; later ticks run as scheduled."""
     if undo and reason:
         raise UsageError("--reason is given with --undo: it belongs to a skip.")
-    at = times.read_moment("TIME", time, ahead=True)
     with connect() as client:
+        at = times.read_moment("TIME", time, ahead=True, zone=zone_of(client, job_name))
         if undo:
             client.unskip_tick(job_name, at)
             output.say(f"The tick {times.written(at)} of {job_name} will run.")
@@ -105,7 +106,7 @@ def revisions(job_name: str, limit: int, cursor: str | None) -> None:
 @command(job, "diff", examples=("detent job diff report", "detent job diff report 3", "detent job diff report 3 7"))
 @argument
 @click.argument("numbers", metavar="[REVISION] [REVISION]", nargs=-1)
-@api_options()
+@api_options(quiet="the names of the changed fields only")
 def diff(job_name: str, numbers: tuple[str, ...]) -> None:
     """Show what changed between two revisions of a job.
 
@@ -134,6 +135,9 @@ def _print_differences(before: Item, after: Item) -> None:
     found = differences_between(before, after)
     if invocation().format == "json":
         output.print_json([_as_document(one) for one in found])
+        return
+    if invocation().format == "quiet":
+        output.print_lines((one.path,) for one in found)
         return
     for one in found:
         was = value_text(one.before) if one.has_before else "nothing"

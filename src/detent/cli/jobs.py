@@ -2,123 +2,34 @@
 
 from __future__ import annotations
 
-import shlex
-from collections.abc import Iterator
+from collections.abc import Callable
 from datetime import datetime
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from detent.cli import output, times
 from detent.cli.base import command, group, option
-from detent.cli.document import SIMPLE_FIELDS, build, document_options, is_default
+from detent.cli.document import build, document_options
 from detent.cli.invocation import api_options, complete_job, connect
-from detent.cli.output import Column, Field, Item
-from detent.cli.runs import (
-    NO_RUNS,
-    history_columns,
-    paging_options,
-    search_option,
-    status_option,
-)
+from detent.cli.job_view import COLUMNS, fields
+from detent.cli.output import Item
+from detent.cli.run_view import history_columns
+from detent.cli.runs import NO_RUNS, paging_options, period_options, search_option, status_option
 from detent.cli.watch import watch as watching
 from detent.cli.watch import watch_option
 from detent.errors import UsageError
 
+if TYPE_CHECKING:
+    from detent.client import JsonClient
+
 job = group("job", "Create, inspect and control jobs.", panel="Jobs and runs")
-ON_DEMAND = "on demand"
 argument = click.argument("job_name", metavar="JOB", shell_complete=complete_job)
 
 
-def schedule_text(schedule: object) -> str:
-    """The schedule as one string, empty for a task."""
-    if isinstance(schedule, str):
-        return schedule
-    if not isinstance(schedule, dict):
-        return ""
-    for kind, prefix in (("cron", ""), ("rrule", "RRULE:"), ("every", "every "), ("at", "")):
-        if kind in schedule:
-            text = str(schedule[kind])
-            return text if text.startswith(prefix) else prefix + text
-    return str(schedule)
-
-
-def target_text(target: Item) -> str:
-    match target.get("type"):
-        case "http":
-            return f"{target.get('method', 'POST')} {target.get('url')}"
-        case "python":
-            return f"python {target.get('function')}"
-        case "shell":
-            line = target.get("command")
-            return f"shell {shlex.join(line) if isinstance(line, list) else line}"
-        case other:
-            return str(other)
-
-
-COLUMNS = (
-    Column("NAME", lambda job: job["name"], least=12),
-    Column("STATUS", lambda job: job["status"], status=True),
-    Column("SCHEDULE", lambda job: schedule_text(job["schedule"]) or ON_DEMAND, least=11),
-    Column("ZONE", lambda job: job["timezone"], extra=True),
-    Column("NEXT RUN", lambda job: job["next_run_at"], lambda job, at: times.relative(job["next_run_at"], at)),
-    Column("LAST RUN", lambda job: job["last_run_at"], lambda job, at: times.relative(job["last_run_at"], at)),
-    Column("LAST STATUS", lambda job: job["last_status"], status=True),
-    Column("TARGET", lambda job: target_text(job["target"]), extra=True, least=20),
-    Column("ID", lambda job: job["id"], extra=True),
-)
-
-
-SHOWN_ABOVE = frozenset({"timezone", "queue", "priority", "tags", "timeout_seconds", "max_retries", "retry_backoff"})
-
-
-def fields(job: Item, at: datetime) -> Iterator[Field]:
-    """A job on one sheet. Headers are named only: their values are often secrets."""
-    zone = str(job["timezone"])
-    written, words = schedule_text(job["schedule"]), job.get("description")
-    yield Field("name", "Name", job["name"])
-    yield Field("id", "Id", job["id"])
-    yield Field("status", "Status", job["status"])
-    yield Field("paused_reason", "Paused because", job["paused_reason"])
-    yield Field("paused_by", "Paused by", job["paused_by"])
-    yield Field("paused_until", "Paused until", job["paused_until"], times.both(job["paused_until"], at, zone))
-    yield Field("on_resume", "On resume", job["on_resume"])
-    yield Field("schedule", "Schedule", written or ON_DEMAND, f"{written} ({words})" if words and written else words)
-    yield Field("description", "", words, "")
-    yield Field("timezone", "Time zone", zone)
-    yield Field("next_run_at", "Next run", job["next_run_at"], times.both(job["next_run_at"], at, zone))
-    last = times.both(job["last_run_at"], at, zone)
-    yield Field("last_run_at", "Last run", job["last_run_at"], f"{last}: {job['last_status']}" if last else "")
-    yield Field("last_status", "", job["last_status"], "")
-    yield Field("target", "Target", target_text(job["target"]))
-    yield Field("headers", "Headers", ", ".join(job["target"].get("headers") or ()) or None)
-    yield Field("tls", "Certificates", ", ".join(job["target"].get("tls") or ()) or None)
-    yield Field("payload", "Payload", job["payload"])
-    yield Field("queue", "Queue", job["queue"], f"{job['queue']}, priority {job['priority']}")
-    yield Field("priority", "", job["priority"], "")
-    yield Field("tags", "Tags", ", ".join(job.get("tags") or ()) or None)
-    yield Field("owner", "Owner", job.get("owner"))
-    yield Field("timeout_seconds", "Timeout", job["timeout_seconds"], times.span(job["timeout_seconds"] * 1000))
-    yield Field("max_retries", "Retries", job["max_retries"], f"{job['max_retries']}, {job['retry_backoff']} backoff")
-    yield from _chosen_fields(job)
-    yield Field(
-        "revision",
-        "Revision",
-        job["revision"],
-        f"{job['revision']}, {times.both(job['updated_at'], at, zone)}",
-    )
-
-
-def _chosen_fields(job: Item) -> Iterator[Field]:
-    """The rest of the job's fields, where they differ from their defaults."""
-    for field in SIMPLE_FIELDS:
-        value: Any = job.get(field.name)
-        if field.name in SHOWN_ABOVE or is_default(field, value):
-            continue
-        text = times.span(value * 1000) if field.kind == "duration" else None
-        if field.kind == "delays":
-            text = ", ".join(f"{name}={times.span(wait * 1000)}" for name, wait in value.items())
-        yield Field(field.name, field.label, ", ".join(value) if field.kind == "names" else value, text)
+def zone_of(client: JsonClient, job_name: str) -> Callable[[], str]:
+    """The zone of a job, asked for only where a time has none of its own."""
+    return lambda: str(client.get_job(job_name)["timezone"])
 
 
 def show(answer: Item) -> None:
@@ -200,13 +111,22 @@ def get(job_name: str) -> None:
 @command(job, "history", examples=("detent job history report --status dead",))
 @argument
 @status_option
+@period_options
 @paging_options
 @watch_option
 @api_options(quiet="ids only")
-def history(job_name: str, status: tuple[str, ...], limit: int, cursor: str | None, watch: bool) -> None:
+def history(
+    job_name: str,
+    status: tuple[str, ...],
+    since: datetime | None,
+    until: datetime | None,
+    limit: int,
+    cursor: str | None,
+    watch: bool,
+) -> None:
     """List the runs of one job, the latest first."""
     with connect() as client:
-        runs = client.list_runs(job_name, status=status)
+        runs = client.list_runs(job_name, status=status, since=since, until=until)
         if watch:
             watching(runs.page, limit, history_columns(), NO_RUNS)
         else:

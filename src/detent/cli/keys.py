@@ -174,7 +174,7 @@ def list_keys(tenant: str | None, limit: int, cursor: str | None) -> None:
 @click.argument("key_id", metavar="ID")
 @_tenant_option
 @option("--yes", "-y", is_flag=True, help="Do not ask for confirmation.")
-@api_options()
+@api_options(quiet="nothing")
 def revoke(key_id: str, tenant: str | None, yes: bool) -> int:
     """Revoke a key: within seconds no server accepts it."""
     if not output.agreed(yes, f"Revoke key {key_id}?", f"detent key revoke {key_id} --yes"):

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import functools
 import os
 from pathlib import Path
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 
+@functools.cache
 def local_zone() -> str:
     """From TZ, else from the system's configuration, else UTC."""
     for name in _candidates():

@@ -77,7 +77,9 @@ class Field(NamedTuple):
 
 
 def say(sentence: str) -> None:
-    message(clean(sentence))
+    """A message for people, which --quiet leaves out; errors are raised."""
+    if invocation().format != "quiet":
+        message(clean(sentence))
 
 
 def print_json(document: object) -> None:
@@ -108,7 +110,7 @@ def print_fields(document: Item, fields: Iterable[Field], identity: str = "id") 
         case "json":
             print_json(document)
         case "quiet":
-            print_lines([(document[identity],)])
+            print_lines([(document[identity],)] if identity in document else [])
         case _ if not base.on_terminal():
             print_lines((field.name, field.plain) for field in fields if field.plain is not None)
         case _:

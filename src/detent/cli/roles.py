@@ -89,7 +89,7 @@ def list_bindings(tenant: str | None, limit: int, cursor: str | None) -> None:
 @click.argument("binding", metavar="ID")
 @_tenant_option
 @option("--yes", "-y", is_flag=True, help="Do not ask for confirmation.")
-@api_options()
+@api_options(quiet="nothing")
 def unbind(binding: str, tenant: str | None, yes: bool) -> int:
     """Take a role away: within seconds every server follows."""
     if not binding.isdecimal():

@@ -4,17 +4,18 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from detent.cli import output, times
-from detent.cli.base import F, command, group, on_terminal, option
+from detent.cli.base import F, command, group, option
 from detent.cli.failures import TimedOut
 from detent.cli.invocation import api_options, complete_job, complete_run, connect, invocation, read_number
-from detent.cli.output import Column, Field, Item
+from detent.cli.output import Item
+from detent.cli.run_view import COLUMNS, history_columns, show
 from detent.cli.text import clean
 from detent.cli.watch import watch as watching
 from detent.cli.watch import watch_option
@@ -31,52 +32,6 @@ SLOWEST_POLL_SECONDS = 1.0
 
 run = group("run", "List, wait for, retry and cancel runs.", panel="Jobs and runs")
 argument = click.argument("run_id", metavar="RUN", shell_complete=complete_run)
-
-COLUMNS = (
-    Column("ID", lambda run: run["id"]),
-    Column("JOB", lambda run: run["job"], least=12),
-    Column("STATUS", lambda run: run["status"], status=True),
-    Column("SCHEDULED", lambda run: run["scheduled_at"], lambda run, at: times.relative(run["scheduled_at"], at)),
-    Column(
-        "LATE",
-        lambda run: run["lateness_ms"],
-        lambda run, at: times.span(run["lateness_ms"]),
-        extra=True,
-        right=True,
-    ),
-    Column(
-        "TOOK",
-        lambda run: run["duration_ms"],
-        lambda run, at: times.span(run["duration_ms"]),
-        extra=True,
-        right=True,
-    ),
-    Column("ATTEMPT", lambda run: run["attempt"], extra=True, right=True),
-    Column("NOTE", lambda run: _note(run), extra=True, least=12),
-)
-
-ATTEMPT_COLUMNS = (
-    Column("ATTEMPT", lambda attempt: attempt["attempt"], right=True),
-    Column("OUTCOME", lambda attempt: attempt["outcome"], status=True),
-    Column(
-        "STARTED",
-        lambda attempt: attempt["started_at"],
-        lambda attempt, at: times.absolute(attempt["started_at"]),
-        extra=True,
-    ),
-    Column("TOOK", lambda attempt: attempt["finished_at"], lambda attempt, at: _took(attempt), right=True),
-    Column("NODE", lambda attempt: attempt["node"], extra=True),
-    Column("ERROR", lambda attempt: attempt["error"], least=40, folds=True),
-)
-
-
-def _note(run: Item) -> str | None:
-    note: str | None = run["error"] or run["reason"]
-    return f"{run['ticks']} ticks: {note}" if run["ticks"] else note
-
-
-def history_columns() -> tuple[Column, ...]:
-    return tuple(column for column in COLUMNS if column.title != "JOB")
 
 
 def status_option(function: F) -> F:
@@ -98,6 +53,23 @@ def _status(word: str) -> str:
     return word
 
 
+def period_options(function: F) -> F:
+    """--since and --until, as instants."""
+    read = read_past
+    until = option("--until", metavar="TIME", callback=read, help="Only ticks before this time, such as 30m (ago).")
+    since = option(
+        "--since",
+        metavar="TIME",
+        callback=read,
+        help="Only ticks from this time on, such as 1h (ago), yesterday or 2030-01-31T12:00:00Z.",
+    )
+    return since(until(function))
+
+
+def read_past(context: click.Context, parameter: click.Parameter, text: str | None) -> datetime | None:
+    return None if text is None else times.read_moment(parameter.opts[0], text, ahead=False)
+
+
 def paging_options(function: F) -> F:
     further = option("--cursor", metavar="CURSOR", help="Continue after an earlier page.")
     limit = option(
@@ -117,21 +89,29 @@ def search_option(example: str) -> Callable[[F], F]:
 @command(
     run,
     "list",
-    examples=("detent run list", "detent run list --job report --status dead", "detent run list --watch"),
+    examples=("detent run list", "detent run list --job report --status dead --since 1h", "detent run list --watch"),
 )
 @option("--job", metavar="JOB", shell_complete=complete_job, help="Only runs of this job, by name or id.")
 @status_option
+@period_options
 @search_option("status:dead job:report")
 @paging_options
 @watch_option
 @api_options(quiet="ids only")
 def list_runs(
-    job: str | None, status: tuple[str, ...], search: str | None, limit: int, cursor: str | None, watch: bool
+    job: str | None,
+    status: tuple[str, ...],
+    since: datetime | None,
+    until: datetime | None,
+    search: str | None,
+    limit: int,
+    cursor: str | None,
+    watch: bool,
 ) -> None:
     """List runs, the latest first."""
     columns = history_columns() if job else COLUMNS
     with connect() as client:
-        runs = client.list_runs(job, search=search, status=status)
+        runs = client.list_runs(job, search=search, status=status, since=since, until=until)
         if watch:
             watching(runs.page, limit, columns, NO_RUNS)
         else:
@@ -162,54 +142,6 @@ def explain(run_id: str) -> None:
         case _:
             for sentence in answer["sentences"]:
                 print(clean(sentence))
-
-
-def show(answer: Item) -> None:
-    at = times.now()
-    output.print_fields(answer, fields(answer, at))
-    attempts = answer.get("attempts") or []
-    if invocation().format != "text" or not attempts:
-        return
-    if on_terminal():
-        print()
-        output.print_table(attempts, ATTEMPT_COLUMNS)
-    else:
-        output.print_lines(("attempt", *(column.plain(item) for column in ATTEMPT_COLUMNS)) for item in attempts)
-
-
-def fields(run: Item, at: datetime) -> Iterator[Field]:
-    yield Field("id", "Id", run["id"])
-    yield Field("job", "Job", run["job"])
-    yield Field("status", "Status", run["status"])
-    yield Field("reason", "Reason", run["reason"])
-    yield Field("ticks", "Ticks", run["ticks"], f"{run['ticks']}, until {times.absolute(run['until'])}")
-    yield Field("until", "", run["until"], "")
-    yield Field("scheduled_at", "Scheduled", run["scheduled_at"], times.both(run["scheduled_at"], at))
-    late = f", {times.span(run['lateness_ms'])} late" if run["lateness_ms"] is not None else ""
-    yield Field("started_at", "Started", run["started_at"], times.absolute(run["started_at"]) + late)
-    took = f", took {times.span(run['duration_ms'])}" if run["duration_ms"] is not None else ""
-    yield Field("finished_at", "Finished", run["finished_at"], times.absolute(run["finished_at"]) + took)
-    yield Field("lateness_ms", "", run["lateness_ms"], "")
-    yield Field("duration_ms", "", run["duration_ms"], "")
-    yield Field("attempt", "Attempt", run["attempt"])
-    yield Field("node", "Node", run["node"])
-    yield Field("token", "Token", run["token"])
-    yield Field("idempotency_key", "Idempotency key", run["idempotency_key"])
-    if "concurrency_key" in run:
-        yield Field("concurrency_key", "Concurrency key", run["concurrency_key"])
-    if "not_before" in run:
-        yield Field("not_before", "Not before", run["not_before"], times.both(run["not_before"], at))
-    if "payload" in run:
-        yield Field("payload", "Payload", run["payload"])
-    yield Field("result", "Result", run["result"])
-    yield Field("error", "Error", run["error"])
-
-
-def _took(attempt: Item) -> str:
-    started, finished = times.read_instant(attempt["started_at"]), times.read_instant(attempt["finished_at"])
-    if started is None or finished is None:
-        return ""
-    return times.span((finished - started).total_seconds() * 1000)
 
 
 @command(run, "wait", examples=("detent run wait 0192f4c8-8c00-7000-8000-000000000007 --timeout 5m",))

@@ -111,7 +111,7 @@ def list_secrets() -> None:
 @command(secret, "delete", examples=("detent secret delete payments-key --yes",))
 @click.argument("name")
 @option("--yes", "-y", is_flag=True, help="Do not ask for confirmation.")
-@api_options()
+@api_options(quiet="nothing")
 def delete(name: str, yes: bool) -> int:
     """Delete a secret; refused while jobs refer to it."""
     if not output.agreed(yes, f"Delete secret {name}?", f"detent secret delete {name} --yes"):
@@ -141,7 +141,7 @@ def generate_key(signing: bool) -> None:
 
 
 @command(secret, "rotate-key", examples=("detent secret rotate-key",))
-@api_options()
+@api_options(quiet="nothing")
 def rotate_key() -> None:
     """Put all secrets under the newest secret key of the server.
 

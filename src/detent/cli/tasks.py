@@ -62,7 +62,7 @@ COLUMNS = (
 @click.argument("name", shell_complete=complete_job)
 @option("--payload", metavar="JSON", help="Payload of this run: JSON, @FILE or - for stdin. [the task's payload]")
 @option("--in", "delay", metavar="TIME", help="Run it after this time, such as 10m. [now]")
-@option("--at", metavar="TIME", help="Run it at this time, such as 2030-12-24T18:00:00Z. [now]")
+@option("--at", metavar="TIME", help="Run it at this time, such as 10m, tomorrow 09:00 or 2030-12-24T18:00:00Z. [now]")
 @option("--priority", metavar="N", help="From -100 to 100; higher first. [the task's priority]")
 @option("--queue", metavar="NAME", help="The queue that it waits in. [the task's queue]")
 @option("--unique-key", metavar="KEY", help="No other run if an unfinished one has this key.")

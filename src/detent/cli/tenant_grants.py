@@ -42,7 +42,7 @@ def grant_enqueue(name: str, role: str) -> None:
 @command(tenant, "revoke-enqueue", examples=("detent tenant revoke-enqueue shop shop_app",))
 @click.argument("name")
 @click.argument("role")
-@api_options()
+@api_options(quiet="nothing")
 def revoke_enqueue(name: str, role: str) -> None:
     """Take back from a database role that it may enqueue runs of a tenant."""
     with connect() as client:

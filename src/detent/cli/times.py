@@ -3,28 +3,25 @@
 from __future__ import annotations
 
 import math
-import re
-from datetime import UTC, datetime, timedelta
+from collections.abc import Callable
+from datetime import UTC, datetime, time, timedelta, tzinfo
 from zoneinfo import ZoneInfo
 
+from detent.cli import moments
+from detent.cli.local_zone import local_zone
+from detent.cli.text import clean, message
 from detent.errors import UsageError
 
-_UNITS = {"ms": 0.001, "s": 1, "m": 60, "h": 3600, "d": 86_400, "w": 604_800}
-LONGEST_SECONDS = 36_525 * 86_400
-_PART = re.compile(r"(\d+(?:\.\d+)?)\s*(ms|s|m|h|d|w)\s*")
+LAST_OF_DAY = time(23, 59, 59, 999_000)
+# The zone of a time without an offset; asked for only where it is needed.
+ZoneName = str | Callable[[], str] | None
+_EXAMPLES = "such as now, 10m, 2h ago, tomorrow 09:00 or 2030-01-31T12:00:00Z"
 
 
 def read_duration(flag: str, text: str) -> float:
-    """Seconds: `90`, `1.5`, `90s`, `15m`, `1h30m`."""
-    try:
-        seconds = float(text)
-    except ValueError:
-        parts = _PART.findall(text.strip().lower())
-        whole = "".join(f"{number}{unit}" for number, unit in parts)
-        if not parts or whole != re.sub(r"\s", "", text.lower()):
-            raise UsageError(f"{flag} is {text!r}: give a time such as 90s, 15m or 1h30m.") from None
-        seconds = sum(float(number) * _UNITS[unit] for number, unit in parts)
-    if not math.isfinite(seconds) or seconds < 0:
+    """Seconds: `90`, `1.5`, `90s`, `15m`, `1h30m`, `2 hours`."""
+    seconds = moments.seconds_of(text)
+    if seconds is None or not math.isfinite(seconds) or seconds < 0:
         raise UsageError(f"{flag} is {text!r}: give a time such as 90s, 15m or 1h30m.")
     return int(seconds) if seconds == int(seconds) else seconds
 
@@ -34,41 +31,83 @@ def read_instant(text: str | None) -> datetime | None:
     return None if text is None else datetime.fromisoformat(text)
 
 
-def start_of(text: str | None) -> datetime:
-    """The time given with --from, or now."""
+def read_moment(flag: str, text: str, *, ahead: bool, zone: ZoneName = None, end_of_day: bool = False) -> datetime:
+    """A time as people write it, in UTC, see `moments.py`. A plain duration lies `ahead` of now, or behind it.
+
+    Without an offset it is on the wall clock of `zone`, or of this machine, which is reported. A day stands for its
+    start, or for its end."""
     from detent.domain.documents import utc_instant  # imports msgspec, which help must not wait for
 
-    if text is None:
-        return now()
+    seconds = moments.offset_of(text, ahead=ahead)
+    if seconds is not None:
+        if abs(seconds) > moments.LONGEST_SECONDS:
+            raise UsageError(f"{flag} is {text!r}: give at most a hundred years.")
+        return _to_millisecond(now() + timedelta(seconds=seconds))
+    reading = moments.iso(text.strip())
+    if reading is not None and reading.instant is not None:
+        return utc_instant(_to_millisecond(reading.instant), flag)
+    name = (zone() if callable(zone) else zone) or local_zone()
+    found = _on_wall(flag, text, name, ahead, end_of_day)
+    instant = utc_instant(found, flag)
+    _report_reading(text, found, name)
+    return instant
+
+
+def _on_wall(flag: str, text: str, zone: str, ahead: bool, end_of_day: bool) -> datetime:
+    info = _zone_info(zone)
+    reading = moments.read(text, now().astimezone(info), ahead=ahead)
+    if reading is None or reading.wall is None:
+        raise UsageError(f"{flag} is {text!r}: give a time {_EXAMPLES}.")
+    wall = _to_millisecond(reading.wall)
+    if reading.day and end_of_day:
+        wall = datetime.combine(wall.date(), LAST_OF_DAY)
+    return wall.replace(tzinfo=info)
+
+
+def _report_reading(text: str, found: datetime, zone: str) -> None:
+    from detent.cli.invocation import invocation
+
+    if invocation().format == "text" and not (zone == "UTC" and moments.iso(text)):
+        message(f"{clean(text)} is {found:%a %Y-%m-%d %H:%M:%S %z} ({zone}).")
+
+
+def needs_zone(text: str) -> bool:
+    """Whether this is a time of a wall clock, which is another instant in each zone."""
+    found = moments.iso(text.strip())
+    return moments.offset_of(text, ahead=True) is None and (found is None or found.instant is None)
+
+
+def wall_time(flag: str, text: str, zone: str, *, ahead: bool) -> str:
+    """A time of the wall clock of `zone`, without an offset: it may not exist there, or twice."""
+    reading = moments.read(text, now().astimezone(_zone_info(zone)), ahead=ahead)
+    if reading is None or reading.wall is None:
+        raise UsageError(f"{flag} is {text!r}: give a time {_EXAMPLES}.")
+    return reading.wall.isoformat()
+
+
+def _zone_info(name: str) -> tzinfo:
     try:
-        instant = datetime.fromisoformat(text)
-    except ValueError:
-        raise UsageError(f"--from is {text!r}: give a time such as 2030-01-31T12:00:00Z.") from None
-    return utc_instant(instant if instant.tzinfo else instant.replace(tzinfo=UTC), "--from")
+        return ZoneInfo(name)
+    except (KeyError, ValueError, OSError):
+        from detent.domain.schedule.zones import check_timezone
+
+        return check_timezone(name)  # which names the zones that may be meant
 
 
-def read_moment(flag: str, text: str, *, ahead: bool) -> datetime:
-    """A time, or a duration before now (`2h`), or after now where it lies `ahead`."""
-    from detent.domain.documents import utc_instant  # imports msgspec, which help must not wait for
-
-    try:
-        instant = datetime.fromisoformat(text)
-    except ValueError:
-        try:
-            seconds = read_duration(flag, text)
-        except UsageError:
-            raise UsageError(
-                f"{flag} is {text!r}: give a time such as 2030-01-31T12:00:00Z, or a duration such as 90m or 2d."
-            ) from None
-        if seconds > LONGEST_SECONDS:
-            raise UsageError(f"{flag} is {text!r}: give at most a hundred years.") from None
-        return now() + timedelta(seconds=seconds if ahead else -seconds)
-    return utc_instant(instant if instant.tzinfo else instant.replace(tzinfo=UTC), flag)
+def _to_millisecond(moment: datetime) -> datetime:
+    """Rounded down, as everywhere: ticks are in whole milliseconds."""
+    return moment.replace(microsecond=moment.microsecond // 1000 * 1000)
 
 
 def written(instant: datetime) -> str:
     """An instant as text, in the API's format."""
-    return instant.astimezone(UTC).isoformat().replace("+00:00", "Z")
+    return instant.astimezone(UTC).isoformat(timespec=_precision(instant)).replace("+00:00", "Z")
+
+
+def _precision(instant: datetime) -> str:
+    if instant.microsecond % 1000:
+        return "microseconds"
+    return "milliseconds" if instant.microsecond else "seconds"
 
 
 def now() -> datetime:
@@ -102,6 +141,22 @@ def absolute(text: str | None, zone: str = "UTC") -> str:
         return f"{instant.astimezone(ZoneInfo(zone)):%Y-%m-%d %H:%M:%S} {zone}"
     except (KeyError, ValueError, OSError):  # a zone that the server knows and this machine does not
         return f"{instant:%Y-%m-%d %H:%M:%S} UTC"
+
+
+def local(text: str | None) -> str:
+    """An instant in the zone of this machine, which is named."""
+    instant = read_instant(text)
+    return "" if instant is None else f"{clock(text)} {local_zone()}"
+
+
+def clock(text: str | None) -> str:
+    """An instant in the zone of this machine, where the zone is named nearby."""
+    instant = read_instant(text)
+    return "" if instant is None else f"{instant.astimezone(ZoneInfo(local_zone())):%Y-%m-%d %H:%M:%S}"
+
+
+def local_both(text: str | None, at: datetime) -> str:
+    return "" if text is None else f"{local(text)} ({relative(text, at)})"
 
 
 def wall(text: str) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from datetime import datetime
 from typing import Any
 from uuid import UUID
 
@@ -27,11 +28,23 @@ class RunWithResult(Run, frozen=True, kw_only=True):
 
 
 def list_runs(
-    job: str | UUID | None = None, *, search: str | None = None, status: Sequence[RunStatus | str] = ()
+    job: str | UUID | None = None,
+    *,
+    search: str | None = None,
+    status: Sequence[RunStatus | str] = (),
+    since: datetime | str | None = None,
+    until: datetime | str | None = None,
 ) -> Request[Page[RunWithResult]]:
-    """List runs of one job or of all jobs, from the newest tick to the oldest."""
+    """List runs of one job or of all jobs, from the newest tick to the oldest. `since` and `until` bound the tick: an
+    instant, or a duration before now such as "1h"."""
     path = f"{PREFIX}/runs" if job is None else f"{job_path(job)}/runs"
-    query = {"search": search, "status": tuple(str(each) for each in status), "limit": PAGE_SIZE}
+    query = {
+        "search": search,
+        "status": tuple(str(each) for each in status),
+        "since": since.isoformat() if isinstance(since, datetime) else since,
+        "until": until.isoformat() if isinstance(until, datetime) else until,
+        "limit": PAGE_SIZE,
+    }
     return Request("GET", path, reader(Page[RunWithResult]), query=query)
 
 

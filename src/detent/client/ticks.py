@@ -49,7 +49,7 @@ def list_ticks(
 
 def explain_tick(job: str | UUID, at: datetime | str) -> Request[Explanation]:
     """Explain in sentences what happened to a job at one instant. `at` as text without an offset is a time in the
-    job's zone."""
+    job's zone; "last" and "next" are the ticks before and after now."""
     moment = at if isinstance(at, str) else at.isoformat()
     return Request("GET", f"{job_path(job)}/explain", reader(Explanation), query={"at": moment})
 

@@ -14,7 +14,7 @@ from detent.contract.task import EnqueuedRun
 from detent.domain.documents import MAX_PAYLOAD_BYTES
 from detent.domain.identity import node_name
 from detent.domain.on_demand import NewRun, written_run
-from detent.domain.refusal import pointer_to
+from detent.domain.refusal import nearest, pointer_to
 from detent.domain.roles import JobLimits, described
 from detent.errors import Conflict, ManyFaults, NotAuthorised, NotFound, UsageError
 from detent.jobs.secret_faults import payload_secrets, unknown_in_payload
@@ -82,10 +82,15 @@ class RunEnqueuing:
             raise _refused(faults)
         return await self._write(checked, tenant, ("runs",))
 
+    async def _unknown(self, job_id: UUID | None, name: str | None, tenant: int) -> NotFound:
+        near = None if name is None else nearest(name, await self._store.jobs.names_near(name, tenant=tenant))
+        advice = "list the jobs to see their names." if near is None else f"did you mean {near!r}?"
+        return NotFound(f"There is no task or job {name or str(job_id)!r}: {advice}")
+
     async def _target(self, job_id: UUID | None, name: str | None, tenant: int) -> EnqueueTarget:
         target = await self._store.tasks.target(tenant, job_id=job_id, name=name)
         if target is None:
-            raise NotFound(f"There is no task or job {name or str(job_id)!r}: list the jobs to see their names.")
+            raise await self._unknown(job_id, name, tenant)
         if target.older is not None:
             raise Conflict(
                 f"Runs cannot be enqueued while the node {node_name(target.older)} (version {target.older_version}) is "

@@ -47,9 +47,12 @@ class TickExplainer:
         self._records = store.explanations
 
     async def story(self, job_id: UUID, at: str, *, tenant: int = DEFAULT_TENANT) -> TickStory:
-        """`at` is an instant or, without an offset, a wall-clock time in the job's zone."""
+        """`at` is an instant or, without an offset, a wall-clock time in the job's zone; or `now`, `last` or `next`."""
         number = await number_of(self._store.database, job_id, tenant)
         job = await self._records.job(number)
+        if at in ("last", "next"):
+            present = await self.story(job_id, "now", tenant=tenant)
+            at = _neighbour(present.facts, at).isoformat()
         moment = _moment(at, job)
         reading = await self._store.ledger.read(number, (moment - MICROSECOND, moment))
         facts = Facts(
@@ -170,6 +173,9 @@ def _with_ticks(facts: Facts, segment: LedgerSegment) -> Facts:
 
 def _moment(text: str, job: Row) -> datetime:
     """An instant as written, or a wall-clock time in the job's zone; in a gap, the instant that replaces it."""
+    if text == "now":
+        now: datetime = job["now"]
+        return now
     try:
         schedule: Schedule = _schedule(job)
         resolver = getattr(schedule.ticks, "resolver", None)
@@ -177,6 +183,14 @@ def _moment(text: str, job: Row) -> datetime:
         return parse_instant(text, schedule.zone, gap, getattr(resolver, "overlap", "first"))
     except ScheduleError as error:
         raise UsageError(error.message, "/at") from error
+
+
+def _neighbour(facts: Facts, side: str) -> datetime:
+    """The tick before or after the present."""
+    found = facts.at if facts.is_tick and side == "last" else facts.before if side == "last" else facts.after
+    if found is None:
+        raise UsageError(f"{facts.job} has no {side} tick: give a time such as 2030-01-31T09:00:00Z.", "/at")
+    return found
 
 
 def _schedule(job: Row) -> Schedule:

@@ -100,7 +100,17 @@ def schedule_of(forms: Mapping[str, Any]) -> dict[str, Any]:
         hint = "" if given else " For a job without a schedule, whose runs are enqueued, use @app.task()."
         raise UsageError(f"A job needs exactly one of cron=, every=, rrule= and at=; {len(given)} were given.{hint}")
     form, value = next(iter(given.items()))
+    if form == "every" and isinstance(value, timedelta):
+        return {form: _interval(value)}
     return {form: _plain(form, value)}
+
+
+def _interval(length: timedelta) -> str | float:
+    """As people write it, `15m`: lists and pages show the schedule as it is registered."""
+    from detent.domain.schedule.interval import format_every  # loads the schedules, which most apps do not need
+
+    milliseconds, rest = divmod(length, timedelta(milliseconds=1))
+    return length.total_seconds() if rest or milliseconds <= 0 else format_every(milliseconds)
 
 
 def exception_name(kind: ExceptionKind) -> str:

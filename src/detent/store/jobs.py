@@ -7,6 +7,7 @@ from uuid import UUID
 
 from detent.contract.job import Job
 from detent.domain.audit_event import NewEvent, listed
+from detent.domain.id_prefix import IdRange
 from detent.domain.job import DEFAULT_TENANT as DEFAULT_TENANT
 from detent.errors import JobNotFound
 from detent.runtime.arithmetic import compute
@@ -21,6 +22,7 @@ from detent.store.job_search import FoundJob, JobSearch, find
 EVERYTHING = JobSearch()
 # A page with more characters of definitions than this is decoded in a thread: it takes up to ten milliseconds.
 LARGE_PAGE = 100_000
+NEAR_NAMES = 100
 
 JobPage = tuple[list[Job], int | None]
 Names = list[str]
@@ -45,6 +47,18 @@ class JobStore:
     async def id_of(self, name: str, *, tenant: int = DEFAULT_TENANT) -> UUID | None:
         rows = await self._database.fetch(PoolName.REQUEST, sql.job.FIND, tenant, None, name, job_limits())
         return rows[0]["id"] if rows else None
+
+    async def in_range(self, ids: IdRange, limit: int, *, tenant: int = DEFAULT_TENANT) -> Sequence[tuple[UUID, str]]:
+        """Id and name of the jobs with an id in this range."""
+        rows = await self._database.fetch(PoolName.REQUEST, sql.job.FIND_BY_ID_RANGE, tenant, *ids, limit, job_limits())
+        return [(row["id"], row["name"]) for row in rows]
+
+    async def names_near(self, name: str, *, tenant: int = DEFAULT_TENANT) -> Sequence[str]:
+        """Names of jobs that sort near this one."""
+        rows = await self._database.fetch(
+            PoolName.REQUEST, sql.job.LIST_NAMES_NEAR, tenant, name, NEAR_NAMES, job_limits()
+        )
+        return [row["name"] for row in rows]
 
     async def number(self, job_id: UUID, *, tenant: int = DEFAULT_TENANT) -> int | None:
         rows = await self._database.fetch(PoolName.REQUEST, sql.job.FIND, tenant, job_id, None, job_limits())

@@ -45,7 +45,7 @@ STYLES = {"ok": "green", "warn": "yellow", "fail": "bold red"}
 @option("--job", metavar="JOB", shell_complete=complete_job, help="Examine the complaints for this job only.")
 @database_options
 @server_options(hidden=True)
-@format_options()
+@format_options(quiet="nothing: the exit code is the answer")
 def doctor(story: tuple[str, ...], job: str | None, **flags: str | None) -> int:
     """Find problems and recommend what to do.
 
@@ -62,7 +62,7 @@ def doctor(story: tuple[str, ...], job: str | None, **flags: str | None) -> int:
     if invocation().format == "json":
         document = {"checks": [one.document() for one in findings], "stories": [one.document() for one in stories]}
         output.print_json(document)
-    else:
+    elif invocation().format == "text":
         _print(findings, stories)
     statuses = [one.status for one in (*findings, *(one for story in stories for one in story.findings))]
     if invocation().format == "text":

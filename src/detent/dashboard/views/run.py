@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from detent.api.runs import found_run, run_key
+from detent.api.references import run_key
+from detent.api.runs import found_run
 from detent.api.visibility import sees_headers
 from detent.contract.run import Run
 from detent.dashboard.charts import gantt
@@ -21,7 +22,7 @@ NEVER_RAN = (RunStatus.SKIPPED, RunStatus.MISSED)
 
 async def load(page: PageRequest) -> dict[str, Any]:
     run = await found_run(page.api, page.names["id"])
-    key = run_key(page.names["id"])
+    key = run_key(str(run.id))
     given = await page.api.store.overview.run_input(key, tenant=page.tenant)
     return {
         "run": run,

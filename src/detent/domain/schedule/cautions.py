@@ -8,6 +8,7 @@ from detent.domain.schedule.cron import CronWalls
 from detent.domain.schedule.cron_fields import DAY, HOUR, MINUTE, MONTH, SECOND, CronField, FieldSpec
 from detent.domain.schedule.cron_parse import CronFields
 from detent.domain.schedule.english import bits
+from detent.domain.schedule.zone_names import ABBREVIATIONS, FIXED
 
 if TYPE_CHECKING:
     from detent.domain.schedule.schedule import Schedule
@@ -15,6 +16,17 @@ if TYPE_CHECKING:
 
 def cautions(schedule: Schedule) -> list[str]:
     """Sentences for a user who checks a schedule before saving it."""
+    return [*_fixed_zone(schedule.zone.name), *_of_cron(schedule)]
+
+
+def _fixed_zone(zone: str) -> list[str]:
+    if zone not in FIXED:
+        return []
+    other = ABBREVIATIONS[zone][0]
+    return [f"The zone {zone} has the same offset all year; {other!r} has its own rules for daylight saving time."]
+
+
+def _of_cron(schedule: Schedule) -> list[str]:
     resolver = getattr(schedule.ticks, "resolver", None)
     if resolver is None or not isinstance(resolver.source, CronWalls):
         return []

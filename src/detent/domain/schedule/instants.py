@@ -11,7 +11,7 @@ from detent.domain.schedule.zones import Zone
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 LOWEST_MS = int((datetime(1900, 1, 2, tzinfo=UTC) - EPOCH).total_seconds()) * 1000
 HIGHEST_MS = int((datetime(9990, 1, 1, tzinfo=UTC) - EPOCH).total_seconds()) * 1000
-INSTANT = re.compile(r"\d{4}-\d\d-\d\d[Tt ]\d\d:\d\d(?::\d\d(?:\.(\d{1,9}))?)?([Zz]|[+-]\d\d:\d\d)?", re.ASCII)
+INSTANT = re.compile(r"\d{4}-\d\d-\d\d[Tt ]\d\d:\d\d(?::\d\d(?:\.\d{1,9})?)?([Zz]|[+-]\d\d:\d\d)?", re.ASCII)
 LOOKS_LIKE_INSTANT = re.compile(r"\d{4}-\d\d-\d\d|\d{8}T\d", re.ASCII)
 
 
@@ -39,7 +39,7 @@ def format_instant(moment: datetime) -> str:
 
 
 def parse_instant(text: object, zone: Zone, gap: str, overlap: str) -> datetime:
-    """An ISO 8601 instant; without an offset it is a wall time in `zone`."""
+    """An ISO 8601 instant, rounded down to the millisecond; without an offset it is a wall time in `zone`."""
     example = "write for example '2030-12-24T18:00:00Z' or '2030-12-24T18:00:00+01:00'"
     if isinstance(text, datetime):
         moment = text
@@ -47,8 +47,6 @@ def parse_instant(text: object, zone: Zone, gap: str, overlap: str) -> datetime:
         found = INSTANT.fullmatch(text.strip()) if isinstance(text, str) else None
         if found is None:
             raise ScheduleError(f"The instant {text!r} is not an ISO 8601 date and time; {example}.")
-        if found[1] and found[1][3:].strip("0"):
-            raise ScheduleError(f"The instant {text!r} is finer than a millisecond; round it.")
         try:
             moment = datetime.fromisoformat(found[0].upper().replace("Z", "+00:00"))
         except ValueError as error:

@@ -130,7 +130,7 @@ def check_timezone(name: str) -> zoneinfo.ZoneInfo:
         raise ScheduleError("The time zone is empty; give an IANA name such as 'UTC' or 'Europe/Berlin'.", "/timezone")
     if name in _zone_names():
         return zoneinfo.ZoneInfo(name)
-    raise ScheduleError(f"The time zone {_shortened(name)!r} is not known; {_suggest(name)}.", "/timezone")
+    raise ScheduleError(f"The time zone {_shortened(name)!r} is not known; {_suggest(name)}", "/timezone")
 
 
 @functools.cache
@@ -147,25 +147,12 @@ def _shortened(name: str) -> str:
 
 
 def _suggest(name: str) -> str:
-    """Compares the name with a few dozen cities, not with all: a batch may have ten thousand such names."""
-    import difflib
+    from detent.domain.schedule.zone_names import meant
 
-    wanted = name.strip().lower().replace(" ", "_").rpartition("/")[2] if len(name) <= LONGEST_NAME else ""
-    cities = _cities().get(wanted[:1], {})
-    near = [repr(cities[city]) for city in difflib.get_close_matches(wanted, cities, n=3)]
+    near = meant(name, _zone_names()) if len(name) <= LONGEST_NAME else []
     if not near:
-        return "give an IANA name such as 'Europe/Berlin', 'America/New_York' or 'UTC'"
-    return "did you mean " + " or ".join(near)
-
-
-@functools.cache
-def _cities() -> dict[str, dict[str, str]]:
-    """The zone of each city, by the city's first letter."""
-    found: dict[str, dict[str, str]] = {}
-    for zone in sorted(_zone_names()):
-        city = zone.rpartition("/")[2].lower()
-        found.setdefault(city[0], {})[city] = zone
-    return found
+        return "give an IANA name such as 'Europe/Berlin', 'America/New_York' or 'UTC'."
+    return f"did you mean {' or '.join(map(repr, near))}?"
 
 
 def tzdata_version() -> str:
