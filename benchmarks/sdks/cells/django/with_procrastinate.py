@@ -1,0 +1,39 @@
+import os
+
+import django
+from django.conf import settings
+from psycopg.conninfo import conninfo_to_dict
+
+where = conninfo_to_dict(os.environ["DATABASE_URL"])
+database = {
+    "ENGINE": "django.db.backends.postgresql",
+    "NAME": where["dbname"],
+    "HOST": where["host"],
+    "USER": where["user"],
+}
+settings.configure(DATABASES={"default": database}, INSTALLED_APPS=["procrastinate.contrib.django"], USE_TZ=True)
+django.setup()
+
+from django.core.management import call_command  # noqa: E402
+from django.db import transaction  # noqa: E402
+from procrastinate.contrib.django import app  # noqa: E402
+from procrastinate.contrib.django.models import ProcrastinateJob  # noqa: E402
+
+
+@app.task
+def send_mail(to: str) -> None: ...
+
+
+call_command("migrate", verbosity=0)
+for name, fails in (("rolled back", True), ("committed", False)):
+    try:
+        with transaction.atomic():
+            send_mail.defer(to=name)
+            if fails:
+                raise ValueError
+    except ValueError:
+        pass
+jobs = [job.args for job in ProcrastinateJob.objects.all()]
+print(jobs)
+assert jobs == [{"to": "committed"}]
+print("partly: atomic, with models, an admin and manage.py procrastinate worker; it is no backend of django.tasks")

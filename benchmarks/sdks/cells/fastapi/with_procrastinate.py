@@ -1,0 +1,43 @@
+import asyncio
+import contextlib
+
+from fastapi import FastAPI
+from fastapi.testclient import TestClient
+from procrastinate_setup import app as tasks
+from procrastinate_setup import prepare
+
+done = []
+
+
+@tasks.task
+async def slow() -> None:
+    await asyncio.sleep(1)
+    done.append("slow")
+
+
+@contextlib.asynccontextmanager
+async def lifespan(app: FastAPI):
+    async with tasks.open_async():
+        await prepare()
+        worker = asyncio.create_task(tasks.run_worker_async(install_signal_handlers=False))
+        yield
+        worker.cancel()  # asks it to stop, and lets the jobs under way end
+        await asyncio.wait([worker])
+
+
+app = FastAPI(lifespan=lifespan)
+
+
+@app.post("/slow")
+async def start() -> int:
+    return await slow.defer_async()
+
+
+with TestClient(app) as client:
+    print(client.post("/slow").json())
+    import time
+
+    time.sleep(0.5)
+print(done)
+assert done == ["slow"]
+print("yes: a lifespan of ten lines; jobs under way end before the process does")
