@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from importlib import import_module
 from pathlib import Path
 from types import ModuleType
@@ -12,6 +14,8 @@ from detent.domain.registration import read_document
 from detent.errors import DetentError, UsageError
 from detent.jobs import JobOperations
 from detent.sdk.app import Detent
+from detent.sdk.portal import portal
+from detent.settings.settings import Settings
 from detent.store import Store
 from detent.store.audit_log import acting
 from detent.telemetry.log import logger
@@ -71,6 +75,20 @@ def _does_not_import(reference: str, name: str, error: Exception) -> UsageError:
         f"--app {reference}: {name} cannot be imported ({type(error).__name__}: {error}): "
         "fix it, or set DETENT_DEBUG=1 to see the traceback."
     )
+
+
+@asynccontextmanager
+async def attached(app: Detent, url: str, settings: Settings) -> AsyncIterator[None]:
+    """The app enqueues into the node's own database, on connections of its own."""
+    from detent.sdk.database_gateway import DatabaseGateway
+
+    gateway = DatabaseGateway(url, settings.database_schema, app.place.tenant, pooled=settings.pooled)
+    before = app.attach(gateway)
+    try:
+        yield
+    finally:
+        app.attach(before)
+        await portal.run(gateway.close)
 
 
 async def register_jobs(store: Store, jobs: JobOperations, app: Detent) -> None:

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 from detent.cluster.admission import AdmissionCheck, SuspectedCopy
 from detent.domain.run import Call
 from detent.errors import DetentError, UsageError
+from detent.node.apps import attached
 from detent.node.cluster_signals import CachedSignals
 from detent.node.console import reachable
 from detent.node.database import check_keys, opened_store, prepared_database
@@ -148,6 +149,7 @@ class Node:
                 app = self._demo.app(listening or self._settings.api_url)
             if app is not None:
                 await self._register(store, app)
+                await stack.enter_async_context(attached(app, url, self._settings))
             if not {"scheduler", "worker"}.intersection(self._roles):
                 self._reporter.started(listening, self._keys_needed)
                 await self._stop.wait()
