@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
 from importlib import import_module
 from pathlib import Path
 from types import ModuleType
@@ -15,7 +13,6 @@ from detent.errors import DetentError, UsageError
 from detent.jobs import JobOperations
 from detent.sdk.app import Detent
 from detent.sdk.portal import portal
-from detent.settings.settings import Settings
 from detent.store import Store
 from detent.store.audit_log import acting
 from detent.telemetry.log import logger
@@ -35,6 +32,10 @@ def load_app(reference: str) -> Detent:
         raise UsageError(
             f"--app {reference}: {attribute!r} in {module_name} is not a Detent(); write app = Detent() there."
         )
+    try:
+        app.check()
+    except UsageError as error:
+        raise UsageError(f"--app {reference}: {error.message}") from error
     if app.name is None:
         app.name = reference
     return app
@@ -77,17 +78,18 @@ def _does_not_import(reference: str, name: str, error: Exception) -> UsageError:
     )
 
 
-@asynccontextmanager
-async def attached(app: Detent, url: str, settings: Settings) -> AsyncIterator[None]:
-    """The app enqueues into the node's own database, on connections of its own."""
+def attach_database(app: Detent, url: str, schema: str, *, pooled: bool) -> None:
+    """Have the app's handlers enqueue through the node's own database. Nothing is opened until one does."""
     from detent.sdk.database_gateway import DatabaseGateway
 
-    gateway = DatabaseGateway(url, settings.database_schema, app.place.tenant, pooled=settings.pooled)
-    before = app.attach(gateway)
-    try:
-        yield
-    finally:
-        app.attach(before)
+    app.attach(DatabaseGateway(url, schema, app.place.tenant, pooled=pooled))
+    app.place.node_schema = schema
+
+
+async def detach_database(app: Detent) -> None:
+    """The app lives on without a node: in a web application that has stopped its own."""
+    gateway, app.place.node_schema = app.attach(None), None
+    if gateway is not None:
         await portal.run(gateway.close)
 
 

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 from detent.cluster.admission import AdmissionCheck, SuspectedCopy
 from detent.domain.run import Call
 from detent.errors import DetentError, UsageError
-from detent.node.apps import attached
+from detent.node.apps import attach_database, detach_database
 from detent.node.cluster_signals import CachedSignals
 from detent.node.console import reachable
 from detent.node.database import check_keys, opened_store, prepared_database
@@ -148,8 +148,9 @@ class Node:
             if self._demo:
                 app = self._demo.app(listening or self._settings.api_url)
             if app is not None:
+                attach_database(app, url, self._settings.database_schema, pooled=self._settings.pooled)
+                stack.push_async_callback(detach_database, app)
                 await self._register(store, app)
-                await stack.enter_async_context(attached(app, url, self._settings))
             if not {"scheduler", "worker"}.intersection(self._roles):
                 self._reporter.started(listening, self._keys_needed)
                 await self._stop.wait()
