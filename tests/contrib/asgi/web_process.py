@@ -66,10 +66,12 @@ class WebProcess:
         await until(lambda: self.is_over, START_SECONDS, "the application to end")
         return int(self.process.returncode)
 
-    async def terminated(self) -> int:
-        """Ask it to end as a service manager does, and wait; returns its exit code."""
+    async def terminate(self) -> None:
+        """Ask it to end as a service manager does, and wait until it has done so in good order."""
         self.process.send_signal(signal.SIGTERM)
-        return await self.ended()
+        assert await self.ended() in (0, -signal.SIGTERM)  # uvicorn ends itself by the signal it got
+        assert "Application shutdown complete" in self.text, self.text
+        assert "Traceback" not in self.text, self.text
 
     async def get(self, path: str, **options: Any) -> httpx.Response:
         async with httpx.AsyncClient(base_url=self.url, timeout=30) as client:
