@@ -18,7 +18,8 @@ from detent.contrib.asgi.base_path import BasePath
 
 PAGE = """<a href="/jobs">jobs</a><form action="/login"><button hx-post="/jobs/bulk" hx-vals='{"a": "href=\\"/x"}'>
 <meta http-equiv="refresh" content="0; url=/next"><div hx-sse:connect="/live/"></div><tr data-href="/runs/1">
-<a href="https://example.com/">out</a><a href="//example.com/">out</a><input value="/etc" data-pointer="/name"><p>=&#34;/</p>"""
+<a href="https://example.com/">out</a><a href="//example.com/">out</a>
+<input value="/etc" data-pointer="/name"><p>href=&#34;/</p>"""
 
 
 async def tell(request: Request) -> Response:
@@ -84,7 +85,7 @@ async def test_requests_lose_the_path_of_the_mount_and_keep_their_escapes(app: A
     found = (await answer(app, "/a%20b/detent/jobs/x%2Fy")).json()
     assert found["raw_path"] == "b'/jobs/x%2Fy'"
     assert found["root_path"] == ""
-    assert found["path"].rstrip("/") == "/jobs/x/y"
+    assert found["path"] == "/jobs/x/y"
 
 
 async def test_a_path_that_begins_like_the_mount_loses_it_once(app: ASGIApp) -> None:
