@@ -12,6 +12,7 @@ from detent.domain.registration import read_document
 from detent.errors import DetentError, UsageError
 from detent.jobs import JobOperations
 from detent.sdk.app import Detent
+from detent.sdk.portal import portal
 from detent.store import Store
 from detent.store.audit_log import acting
 from detent.telemetry.log import logger
@@ -83,6 +84,13 @@ def attach_database(app: Detent, url: str, schema: str, *, pooled: bool) -> None
 
     app.attach(DatabaseGateway(url, schema, app.place.tenant, pooled=pooled))
     app.place.node_schema = schema
+
+
+async def detach_database(app: Detent) -> None:
+    """The app lives on without a node: in a web application that has stopped its own."""
+    gateway, app.place.node_schema = app.attach(None), None
+    if gateway is not None:
+        await portal.run(gateway.close)
 
 
 async def register_jobs(store: Store, jobs: JobOperations, app: Detent) -> None:

@@ -16,7 +16,7 @@ from detent.cluster.admission import AdmissionCheck, SuspectedCopy
 from detent.domain.run import Call
 from detent.errors import DetentError, UsageError
 from detent.node.app_life import alive
-from detent.node.apps import attach_database
+from detent.node.apps import attach_database, detach_database
 from detent.node.cluster_signals import CachedSignals
 from detent.node.console import reachable
 from detent.node.database import check_keys, opened_store, prepared_database
@@ -150,6 +150,7 @@ class Node:
                 app = self._demo.app(listening or self._settings.api_url)
             if app is not None:
                 attach_database(app, url, self._settings.database_schema, pooled=self._settings.pooled)
+                stack.push_async_callback(detach_database, app)
                 await self._register(store, app)
             if not {"scheduler", "worker"}.intersection(self._roles):
                 self._reporter.started(listening, self._keys_needed)

@@ -44,11 +44,13 @@ def _base(scope: Scope) -> str:
 
 
 def _within(scope: Scope, base: str) -> Scope:
-    path = scope["path"].removeprefix(base) if _is_below(scope["path"], base) else scope["path"]
-    raw = scope.get("raw_path")
+    path, raw = scope["path"], scope.get("raw_path")
+    if _is_below(path, base):
+        path = path.removeprefix(base)
     if raw and _is_below(unquote(raw.decode("latin-1")), base):
-        raw = _without(raw, base.count("/"))
-    return {**scope, "root_path": "", "path": path or "/", "raw_path": raw or b"/" if raw is not None else None}
+        raw = _without(raw, base.count("/")) or b"/"
+        path = unquote(raw.decode("latin-1"))  # Litestar appends a slash to the other one
+    return {**scope, "root_path": "", "path": path or "/", "raw_path": raw}
 
 
 def _is_below(path: str, base: str) -> bool:
