@@ -33,10 +33,12 @@ from detent.targets.policies import ClusterPolicies
 from detent.targets.run import HandlerRun
 from detent.targets.shell_user import hide_memory
 from detent.telemetry import tracing
-from detent.telemetry.log import configure, logger
+from detent.telemetry.capture import captured_streams
+from detent.telemetry.log import capture_logging, configure, logger
 from detent.telemetry.metrics import Metrics
 from detent.upkeep.notices import address_of
 from detent.worker.execute import Runner
+from detent.worker.output import OutputWriter
 from detent.worker.secrets import SecretValues
 
 if TYPE_CHECKING:
@@ -159,7 +161,7 @@ class Node:
             else:
                 resolver = self._resolver()
                 stack.push_async_callback(resolver.close)
-                runners = await stack.enter_async_context(self._runners(app, url, policies, resolver))
+                runners = await stack.enter_async_context(self._runners(app, store, url, policies, resolver))
                 messenger = Messenger(policies, resolver=resolver)
                 stack.push_async_callback(messenger.close)
                 await self._keep_session(store, app, runners, listening, guard, messenger)
@@ -250,7 +252,7 @@ class Node:
 
     @asynccontextmanager
     async def _runners(
-        self, app: Detent | None, url: str, policies: ClusterPolicies, resolver: TenantResolver
+        self, app: Detent | None, store: Store, url: str, policies: ClusterPolicies, resolver: TenantResolver
     ) -> AsyncIterator[dict[Any, Runner]]:
         """A runner for each kind of target that this process can call."""
         from detent.targets.http import HttpTargetRunner
@@ -260,38 +262,45 @@ class Node:
 
         chosen, limit = self._settings, self._settings.max_result_bytes
         http = HttpTargetRunner(policies, max_result_bytes=limit, resolver=resolver)
-        shell = ShellTargetRunner(self._shell.tenants, user=self._shell.user, max_result_bytes=limit)
+        output = OutputWriter(store, chosen.run_log_bytes)
+        shell = ShellTargetRunner(
+            self._shell.tenants, user=self._shell.user, max_result_bytes=limit, output=output.begin
+        )
         thread = HandlerThread(min(chosen.concurrency, 64))
         bounds = work_limits(chosen.lease_ttl_seconds)
         effects = EffectPool(url, chosen.database_schema, bounds, pooled=chosen.pooled)
-        processes = None if self._demo else handler_processes(chosen, url, self._hold)
+        processes = None if self._demo else handler_processes(chosen, url, self._hold, output.receive)
         python = PythonTargetRunner(
-            app.functions if app else {}, thread, lambda call: self._make_run(call, effects),
+            app.functions if app else {}, thread, lambda call: self._make_run(call, effects, output),
             max_result_bytes=limit, processes=processes, isolate=chosen.isolate == "process",
             tenant_headroom=chosen.tenant_headroom,
         )  # fmt: skip
         self._capacity = python.capacity
         self._capacity.gates.append(resolver.gate)
         thread.start()
+        output.loop.start()
+        capture_logging()
         runners: dict[Any, Runner] = {"http": http, "python": python}
         if self._shell.tenants:
             await shell.start()
             runners["shell"] = shell
         try:
-            yield self._demo.reporting(runners) if self._demo and self._console.interactive else runners
+            with captured_streams():
+                yield self._demo.reporting(runners) if self._demo and self._console.interactive else runners
         finally:
             await http.close()
             await shell.close()
             if processes is not None:
                 await processes.close()
             await thread.stop(effects.terminate)
+            await output.close()
 
     def _hold(self, call: Call) -> Holding | None:
         return None if self._session is None else self._session.holding(call)
 
-    def _make_run(self, call: Call, effects: EffectPool) -> HandlerRun:
+    def _make_run(self, call: Call, effects: EffectPool, output: OutputWriter) -> HandlerRun:
         assert self._session is not None
-        return self._session.make_run(call, effects)
+        return self._session.make_run(call, effects, output)
 
     # --- the life of the process ---
 
