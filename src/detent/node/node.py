@@ -1,25 +1,27 @@
-"""The composition root of a process: it joins database, app, API and session. No other module does."""
+"""The composition root: it joins database, app, API and session. No other module does.
+
+What belongs to a whole process, such as signals and the log, is not here: `process.py` has it for the processes that
+`detent` starts, and `hosted.py` runs a node inside a process of another program.
+"""
 
 from __future__ import annotations
 
 import asyncio
-import gc
-import signal
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
+from functools import partial
 from typing import TYPE_CHECKING, Any, Protocol
 
 from detent.cluster.admission import AdmissionCheck, SuspectedCopy
 from detent.domain.run import Call
 from detent.errors import DetentError, UsageError
 from detent.node.cluster_signals import CachedSignals
-from detent.node.console import Console, reachable, say
+from detent.node.console import reachable
 from detent.node.database import check_keys, opened_store, prepared_database
 from detent.node.readiness import Readiness
 from detent.node.secrets import secret_values
 from detent.node.session import Session
 from detent.node.shell import ShellAccess, check_shell_user, shell_access
-from detent.runtime import failpoints
 from detent.runtime.service import backoff
 from detent.sdk.app import Detent
 from detent.settings.settings import Settings
@@ -31,10 +33,8 @@ from detent.targets.frames import Holding
 from detent.targets.messenger import Messenger, check_address
 from detent.targets.policies import ClusterPolicies
 from detent.targets.run import HandlerRun
-from detent.targets.shell_user import hide_memory
-from detent.telemetry import tracing
 from detent.telemetry.capture import captured_streams
-from detent.telemetry.log import capture_logging, configure, logger
+from detent.telemetry.log import capture_logging, logger
 from detent.telemetry.metrics import Metrics
 from detent.upkeep.notices import address_of
 from detent.worker.execute import Runner
@@ -42,7 +42,9 @@ from detent.worker.output import OutputWriter
 from detent.worker.secrets import SecretValues
 
 if TYPE_CHECKING:
-    from detent.node.tls import ServerTls
+    from starlette.applications import Starlette
+
+    from detent.node.frontend import Frontend
     from detent.targets.lookup import TenantResolver
 
 log = logger("node")
@@ -60,47 +62,35 @@ class Demo(Protocol):
     def reporting(self, runners: dict[Any, Runner]) -> dict[Any, Runner]: ...
 
 
-def run(settings: Settings, roles: tuple[str, ...], demo: Demo | None = None) -> int:
-    """Run until a signal stops the process; returns the exit code."""
-    console = Console(settings, roles, demo=demo is not None)
-    configure(settings.log_format, console.log_level)
-    failpoints.arm(settings.failpoints, production=settings.production)
-    collect_garbage_seldom()
-    if settings.traces == "otlp":
-        tracing.start(settings.trace_ratio)
-    if settings.allow_shell:
-        hide_memory()
-    console.starting()
-    try:
-        with asyncio.Runner(loop_factory=loop_factory()) as runner:
-            runner.run(Node(settings, roles, demo, console).run())
-    finally:
-        tracing.stop()
-    console.stopped()
-    return 0
+class Reporter(Protocol):
+    """Hears from the node what people want to know. `interactive`: a person reads it at a terminal."""
 
+    interactive: bool
 
-def collect_garbage_seldom() -> None:
-    """A batch is many objects that all live until it ends. Collections that walk through them took up to half of the
-    time of a registration when measured."""
-    gc.freeze()
-    gc.set_threshold(50_000, 20, 50)
+    def note(self, text: str) -> None: ...
 
-
-def loop_factory() -> Any:
-    try:
-        import uvloop
-    except ImportError:
-        return None
-    return uvloop.new_event_loop
+    def started(self, url: str | None, keys_needed: bool = False) -> None: ...
 
 
 class Node:
-    def __init__(self, settings: Settings, roles: tuple[str, ...], demo: Demo | None, console: Console) -> None:
+    def __init__(
+        self,
+        settings: Settings,
+        roles: tuple[str, ...],
+        reporter: Reporter,
+        metrics: Metrics,
+        *,
+        frontend: Frontend | None = None,
+        app: Detent | None = None,
+        demo: Demo | None = None,
+    ) -> None:
+        """`frontend` serves the API; None: this node has none. `app`: instead of the one that the settings name."""
         self._settings = settings
         self._roles = roles
+        self._reporter = reporter
+        self._frontend = frontend
+        self._app = app
         self._demo = demo
-        self._console = console
         self._stop = asyncio.Event()
         self._hurry = asyncio.Event()
         self._failure: DetentError | None = None
@@ -113,14 +103,24 @@ class Node:
         self._draining = False
         self._capacity = Capacity()
         self._shell = ShellAccess()
-        self._tls: ServerTls | None = None
         self._secrets: SecretValues | None = None
-        self._metrics = Metrics()
+        self._metrics = metrics
         self._metrics.gauges = lambda: self._session.gauges() if self._session is not None else None
         self._metrics.cluster = CachedSignals(lambda: self._store)
         self._readiness = Readiness(roles, lambda: self._store, lambda: self._session, self._stop.is_set)
 
+    @property
+    def stopping(self) -> bool:
+        return self._stop.is_set()
+
+    def stop(self) -> None:
+        """Drain and end. The second call ends the draining."""
+        if self._stop.is_set():
+            self._hurry.set()
+        self._stop.set()
+
     async def run(self) -> None:
+        """Until `stop`. Raises what keeps the node from starting or from going on."""
         try:
             await self._run()
         except DetentError:
@@ -130,17 +130,12 @@ class Node:
             raise self._failure
 
     async def _run(self) -> None:
-        self._listen_to_signals()
         app = self._load_app()  # before anything is started, so that a bad setting fails at once
         self._check_archive()
         self._check_message_addresses()
-        if "api" in self._roles and self._settings.tls_given:
-            from detent.node.tls import server_tls
-
-            self._tls = server_tls(self._settings, self._metrics)
         check_shell_user(self._settings, self._roles)
         async with AsyncExitStack() as stack:
-            url = await stack.enter_async_context(prepared_database(self._settings, self._fail))
+            url = await stack.enter_async_context(prepared_database(self._settings, self._fail, self._reporter.note))
             store = await stack.enter_async_context(opened_store(url, self._settings))
             self._store = store
             policies = ClusterPolicies(store.tenants)
@@ -155,8 +150,8 @@ class Node:
                 app = self._demo.app(listening or self._settings.api_url)
             if app is not None:
                 await self._register(store, app)
-            if self._roles == ("api",):
-                self._console.started(listening, self._keys_needed)
+            if not {"scheduler", "worker"}.intersection(self._roles):
+                self._reporter.started(listening, self._keys_needed)
                 await self._stop.wait()
             else:
                 resolver = self._resolver()
@@ -184,31 +179,21 @@ class Node:
 
     async def _start_api(self, stack: AsyncExitStack, store: Store) -> str | None:
         """The API answers before the node is ready, so that /readyz can say what is missing."""
-        if "api" not in self._roles:
+        if self._frontend is None:
             return None
+        return await self._frontend.open(stack, partial(self._make_api, store))
+
+    async def _make_api(self, store: Store) -> Starlette:
         from detent.api.app import create_app
         from detent.dashboard.app import add_dashboard
-        from detent.node.server import ApiServer
 
-        chosen = self._settings
-        tls = await self._start_tls(stack)
-        app = create_app(store, settings=chosen, readiness=self._readiness, metrics=self._metrics)
+        app = create_app(store, settings=self._settings, readiness=self._readiness, metrics=self._metrics)
         # Asked before the first request: on a keyed cluster no probe then waits for the database.
         self._keys_needed = await app.state.api.authenticator.keys_needed()
         add_dashboard(app)
         if self._demo:
             self._demo.add_routes(app)
-        server = ApiServer(app, chosen.host, chosen.port, settings=chosen, seek=chosen.seeks_port, tls=tls)
-        await stack.enter_async_context(server)
-        if server.note:
-            say(server.note)
-        return server.url
-
-    async def _start_tls(self, stack: AsyncExitStack) -> ServerTls | None:
-        if self._tls is not None:
-            await stack.enter_async_context(self._tls)
-            asyncio.get_running_loop().add_signal_handler(signal.SIGHUP, self._tls.reload)
-        return self._tls
+        return app
 
     async def _start_probes(self, stack: AsyncExitStack) -> None:
         """Health and metrics on their own port: for processes without an API, or to expose nothing else."""
@@ -221,7 +206,7 @@ class Node:
         app = create_probes(self._readiness, self._metrics)
         server = ApiServer(app, chosen.host, chosen.metrics_port, settings=chosen, flag="--metrics-port")
         await stack.enter_async_context(server)
-        say(f"metrics on {server.url}/metrics")
+        self._reporter.note(f"metrics on {server.url}/metrics")
 
     def _check_archive(self) -> None:
         if "scheduler" in self._roles and self._settings.archive_url is not None:
@@ -232,8 +217,8 @@ class Node:
     def _load_app(self) -> Detent | None:
         if self._demo and not self._settings.local:
             raise UsageError(f"--demo runs on this machine only: leave out --host {self._settings.host}.")
-        if self._settings.app is None or self._demo:
-            return None
+        if self._app is not None or self._settings.app is None or self._demo:
+            return self._app
         from detent.node.apps import load_app
 
         return load_app(self._settings.app)
@@ -286,7 +271,7 @@ class Node:
             runners["shell"] = shell
         try:
             with captured_streams():
-                yield self._demo.reporting(runners) if self._demo and self._console.interactive else runners
+                yield self._demo.reporting(runners) if self._demo and self._reporter.interactive else runners
         finally:
             await http.close()
             await shell.close()
@@ -391,19 +376,7 @@ class Node:
         else:
             closing.result()
 
-    def _listen_to_signals(self) -> None:
-        loop = asyncio.get_running_loop()
-        for number in (signal.SIGTERM, signal.SIGINT):
-            loop.add_signal_handler(number, self._on_signal)
-
-    def _on_signal(self) -> None:
-        if self._stop.is_set():
-            self._hurry.set()
-        else:
-            self._console.stopping()
-        self._stop.set()
-
     def _announce_once(self, listening: str | None) -> None:
         if not self._announced:
             self._announced = True
-            self._console.started(listening, self._keys_needed)
+            self._reporter.started(listening, self._keys_needed)

@@ -79,6 +79,31 @@ def configure(log_format: str, level: str) -> None:
     _forward_logging(getattr(logging, level.upper()))
 
 
+def defer_to_host() -> None:
+    """In a process of another program: hand lines on to Python's `logging`, as `detent.PART`, so that this program
+    decides what happens with them. If it has configured structlog, they go there."""
+    import structlog
+
+    if not structlog.is_configured():
+        structlog.configure(
+            processors=[structlog.contextvars.merge_contextvars, _hide, _to_logging],
+            wrapper_class=structlog.make_filtering_bound_logger(logging.NOTSET),
+            cache_logger_on_first_use=False,  # that program may still configure structlog
+        )
+
+
+def _to_logging(_: object, method: str, event: MutableMapping[str, Any]) -> Any:
+    import structlog
+
+    level = logging.ERROR if method == "exception" else logging.getLevelNamesMapping()[method.upper()]
+    chosen = logging.getLogger(f"detent.{event.pop('part', 'node')}")
+    if chosen.isEnabledFor(level):
+        said, trace = event.pop("event"), event.pop("exc_info", None)
+        fields = "".join(f" {key}={value!r}" for key, value in event.items())
+        chosen.log(level, "%s%s", visible(str(said)), fields, exc_info=trace)
+    raise structlog.DropEvent
+
+
 def _hide(logger: object, method: str, event: MutableMapping[str, Any]) -> MutableMapping[str, Any]:
     """A traceback is made text here where it may show a secret: an exception's own text cannot be changed."""
     mask = mask_in_use.get()
