@@ -49,11 +49,13 @@ class LogLine(Struct, frozen=True, kw_only=True):
 
 class LogPage(Struct, frozen=True, kw_only=True):
     """Lines in the order in which they were written. `left_out` lines are missing between them, because an attempt
-    wrote more than is kept. `next_cursor` is there as long as there may be more: until the run has ended."""
+    wrote more than is kept. `next_cursor` continues with the next page, and is null where there are no more now;
+    `last` is the cursor of the last line, from which an unfinished run is read on later."""
 
     items: list[LogLine]
     left_out: int
     next_cursor: str | None
+    last: str
 
 
 class Run(Struct, frozen=True, kw_only=True):

@@ -17,6 +17,8 @@ HEAD_LINES = 500
 TAIL_LINES = 500
 LONGEST_LINE = 8_192
 LONGEST_MESSAGE = 500
+# What stands for the logger of lines that no logger wrote: the output of a command, or of a pull worker.
+COMMAND = "output"
 # The part of an attempt's lines that is replaced until the attempt ends: its last lines.
 TAIL_PART = 32_767
 # What a line costs in storage apart from its message.

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from datetime import timedelta
 from typing import NamedTuple
 from uuid import UUID
 
@@ -19,14 +20,16 @@ from detent.domain.run_output import (
     last_lines,
     left_out,
 )
+from detent.domain.states import RunStatus
 from detent.store import sql
 from detent.store.connection import Connection
 from detent.store.db import Database, PoolName, Row
 from detent.store.job_limits import job_limits
-from detent.store.run_rows import instant_of
+from detent.store.run_rows import instant_of, status_of
 
 # A page has at most 1,000 lines, which is all that is kept of an attempt; chunks of a line each are the worst case.
 CHUNKS_READ = 1_001
+LATELY = timedelta(seconds=5)
 
 
 class LogPlace(NamedTuple):
@@ -43,6 +46,20 @@ class LogPart(NamedTuple):
     left_out: int
     place: LogPlace
     more: bool
+    places: list[LogPlace]
+
+    def placed(self) -> Iterator[tuple[LogPlace, LogLine]]:
+        """Each line with its place."""
+        return zip(self.places, self.lines, strict=True)
+
+
+class FollowedRun(NamedTuple):
+    """What a follower needs to know of a run. `ended_lately`: its last lines may not be written yet."""
+
+    status: RunStatus
+    attempt: int | None
+    ended_lately: bool
+    progress: RunProgress | None
 
 
 class OutputStore:
@@ -69,6 +86,7 @@ class OutputStore:
         arguments = (*key, tenant, job_limits(), attempt, *place, min(limit + 1, CHUNKS_READ))
         rows = await self._database.fetch(PoolName.REQUEST, sql.output.LIST, *arguments)
         lines: list[LogLine] = []
+        places: list[LogPlace] = []
         missing = 0
         for row in rows:
             after = place.number if row["token"] == place.token else 0
@@ -77,9 +95,22 @@ class OutputStore:
                 continue
             missing += left_out(fresh, after)
             lines += [_line(row["attempt"], line) for line in fresh]
-            place = LogPlace(row["token"], fresh[-1].number)
+            places += [LogPlace(row["token"], line.number) for line in fresh]
+            place = places[-1]
         last = LogPlace(rows[-1]["token"], rows[-1]["last"]) if rows else place
-        return LogPart(lines, missing, place, more=place < last)
+        return LogPart(lines, missing, place, place < last, places)
+
+    async def followed(self, key: RunKey, *, tenant: int) -> FollowedRun | None:
+        """None: there is no such run."""
+        async with self._database.connection(PoolName.REQUEST) as connection:
+            rows = await connection.fetch(sql.run.READ.text, *key, tenant, job_limits())
+            if not rows:
+                return None
+            (clock,) = await connection.fetch(sql.database.CLOCK.text)
+            progress = await progress_of(connection, rows)
+        finished = rows[0]["finished_at"]
+        lately = finished is not None and clock["now"] - finished < LATELY
+        return FollowedRun(status_of(rows[0]), rows[0]["attempt"], lately, progress.get(1))
 
     async def add_pulled(self, tenant: int, key: RunKey, token: int, given: Sequence[OutputLine], limit: int) -> bool:
         """Add lines of a pulled run; False: it is no longer held under this token."""

@@ -16,6 +16,7 @@ from typing import NamedTuple
 
 from detent.domain.run import Call
 from detent.domain.run_output import (
+    COMMAND,
     HEAD_LINES,
     LINE_BYTES,
     LONGEST_LINE,
@@ -33,7 +34,6 @@ from detent.targets.tracebacks import traceback_of
 
 # The last lines are written this often, while they change.
 TAIL_SECONDS = 1.0
-COMMAND = "output"
 
 
 class _Raw(NamedTuple):

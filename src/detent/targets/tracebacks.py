@@ -26,7 +26,7 @@ def traceback_of(error: BaseException, mask: Mask | None = None) -> str | None:
         text = storable_text("".join(parts.format())).rstrip("\n")
     except BaseException:
         return None
-    return _shortened(text if mask is None else mask.text(text))
+    return shortened_traceback(text, mask)
 
 
 def _of_user(trace: TracebackType | None) -> TracebackType | None:
@@ -37,8 +37,9 @@ def _of_user(trace: TracebackType | None) -> TracebackType | None:
     return trace if found is None else found
 
 
-def _shortened(text: str) -> str:
+def shortened_traceback(text: str, mask: Mask | None) -> str:
     """The beginning and the end of whole lines. The end has the exception that was raised last."""
+    text = text if mask is None else mask.text(text)
     if len(text) <= LONGEST_TRACEBACK:
         return text
     head = text[: text.rfind("\n", 0, _HEAD) + 1 or _HEAD]
