@@ -14,6 +14,7 @@ from detent.cli import output, times
 from detent.cli.base import on_terminal
 from detent.cli.invocation import invocation
 from detent.cli.output import Column, Field, Item
+from detent.cli.text import clean
 from detent.domain.counts import plural
 
 COLUMNS = (
@@ -76,8 +77,27 @@ def print_attempts(attempts: list[Item]) -> None:
     if on_terminal():
         print()
         output.print_table(attempts, ATTEMPT_COLUMNS)
+        for text in tracebacks(attempts):
+            print(text)
     else:
         output.print_lines(("attempt", *(column.plain(item) for column in ATTEMPT_COLUMNS)) for item in attempts)
+
+
+def tracebacks(attempts: list[Item]) -> Iterator[str]:
+    """What failed attempts raised, each under its number; an attempt like the one before is not shown again."""
+    shown = None
+    for attempt in attempts:
+        text = attempt.get("traceback")
+        if text and text != shown:
+            yield f"\nTraceback of attempt {attempt['attempt']}:\n{clean(text)}"
+        elif text:
+            yield f"\nTraceback of attempt {attempt['attempt']}: as before."
+        shown = text or shown
+
+
+def progress_text(progress: Item) -> str:
+    """Such as `40 % importing`."""
+    return f"{progress['fraction']:.0%}".replace("%", " %") + (f" {progress['message']}" if progress["message"] else "")
 
 
 def fields(run: Item, at: datetime) -> Iterator[Field]:
@@ -91,6 +111,9 @@ def fields(run: Item, at: datetime) -> Iterator[Field]:
     yield Field("until", "", run["until"], "")
     yield from _times(run, at)
     yield Field("attempt", "Attempt", run["attempt"])
+    if run.get("progress"):
+        since = times.relative(run["progress"]["at"], at)
+        yield Field("progress", "Progress", run["progress"], f"{clean(progress_text(run['progress']))}, {since}")
     yield Field("node", "Node", run["node"])
     yield Field("token", "Token", run["token"])
     yield Field("idempotency_key", "Idempotency key", run["idempotency_key"])

@@ -15,7 +15,7 @@ from detent.cli.base import F, command, group, option
 from detent.cli.failures import TimedOut
 from detent.cli.invocation import api_options, complete_job, complete_run, connect, invocation, read_number
 from detent.cli.output import Item
-from detent.cli.run_view import COLUMNS, history_columns, show
+from detent.cli.run_view import COLUMNS, history_columns, progress_text, show
 from detent.cli.text import clean
 from detent.cli.watch import watch as watching
 from detent.cli.watch import watch_option
@@ -169,8 +169,13 @@ def _until_over(client: JsonClient, run_id: str, deadline: float | None) -> dict
     """The run when it has finished, or at the deadline. Polls often at first, then once a second."""
     pause = threading.Event()
     delay = FIRST_POLL_SECONDS
+    shown = None
     while True:
         answer = client.get_run(run_id)
+        progress = answer.get("progress")
+        if progress and progress != shown and invocation().format == "text":
+            shown = progress
+            output.say(clean(progress_text(progress)))
         left = None if deadline is None else deadline - time.monotonic()
         if answer["status"] not in OPEN or (left is not None and left <= 0):
             return answer
