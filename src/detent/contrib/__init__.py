@@ -1,0 +1,1 @@
+"""Integrations with web frameworks. Each needs its framework installed; nothing else of detent imports them."""
