@@ -19,6 +19,8 @@ _OURS = "detent.contrib.django.exceptions"
 
 def error_of(outcome: str, error: str | None, traceback: str | None) -> Any:
     text = error or outcome
+    if traceback:
+        traceback = traceback.rstrip("\n") + "\n"  # as Python ends it
     if outcome != "failed":
         return TaskError(exception_class_path=f"{_OURS}.AttemptLost", traceback=traceback or text)
     return TaskError(exception_class_path=class_path(traceback, text), traceback=traceback or text)
