@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import asyncio
 import re
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping
 from contextlib import asynccontextmanager, contextmanager
 from contextvars import ContextVar
 from datetime import datetime
@@ -76,6 +76,10 @@ class LockTimeout(Unavailable):
 class StalePlan(Unavailable):
     """A migration changed what a prepared statement returns. The driver prepares it anew, but inside a transaction it
     cannot repeat it; the whole transaction can be repeated."""
+
+
+class NotPermitted(Unavailable):
+    """The role of the connection lacks a privilege for the statement."""
 
 
 class Rejected(DetentError):  # noqa: N818 - as above
@@ -148,6 +152,8 @@ def translate(error: BaseException) -> DetentError | None:
         return OutcomeUnknown(str(error) or "the connection was lost")
     if isinstance(error, asyncpg.InvalidCachedStatementError):
         return StalePlan(str(error))
+    if isinstance(error, asyncpg.InsufficientPrivilegeError):
+        return NotPermitted(str(error))
     if isinstance(error, asyncpg.PostgresError):
         return Unavailable(f"The database refused a statement: {error}.")
     # The driver raises its internal error on a connection that the server has just ended.
@@ -194,8 +200,18 @@ class Database:
     `pooled` means that a pooler sits between this process and the server, and passes connections on after each
     transaction."""
 
-    def __init__(self, url: str, schema: str = "detent", *, pooled: bool = False, ttl: float = DEFAULT_TTL) -> None:
+    def __init__(
+        self,
+        url: str,
+        schema: str = "detent",
+        *,
+        pooled: bool = False,
+        ttl: float = DEFAULT_TTL,
+        pools: Mapping[PoolName, tuple[int, float]] = POOLS,
+    ) -> None:
+        """`pools` are those that this process needs: a program that only enqueues has no use for those of a node."""
         self.url = url
+        self._sizes = pools
         self.schema = schema
         self.pooled = pooled
         self.limits = pool_limits(ttl)
@@ -212,7 +228,7 @@ class Database:
 
     async def open(self) -> None:
         try:
-            for name, (size, idle_seconds) in POOLS.items():
+            for name, (size, idle_seconds) in self._sizes.items():
                 self._pools[name] = self._pool(name, size, idle_seconds=idle_seconds)
                 if name not in OPENED_LATER:
                     await self._pools[name].open()

@@ -60,7 +60,7 @@ class Settlement(NamedTuple):
     target: Kind = "unknown"
 
 
-class Retry(NamedTuple):
+class PlannedRetry(NamedTuple):
     """A failed attempt and the delay before the next."""
 
     claim: Claim
@@ -120,7 +120,7 @@ class LiveRunStore:
             unsettled |= _addresses(rows)
         return [item for item in batch if (item.claim.job, item.claim.lane) in unsettled] if unsettled else []
 
-    async def retry(self, node: int, batch: Sequence[Retry]) -> list[Retry]:
+    async def retry(self, node: int, batch: Sequence[PlannedRetry]) -> list[PlannedRetry]:
         """Record failed attempts and schedule the next; returns those that no longer belong to this node."""
         unsettled: set[tuple[int, int]] = set()
         for of_tasks, some in by_kind(batch, _claim_of):
@@ -141,7 +141,7 @@ class LiveRunStore:
         found = {row["position"] for row in rows}
         return [position in found for position in range(1, len(claims) + 1)]
 
-    async def record_stale(self, node: int, late: Sequence[Settlement | Retry]) -> None:
+    async def record_stale(self, node: int, late: Sequence[Settlement | PlannedRetry]) -> None:
         jobs, _, ats, serials, tokens = _columns([item.claim for item in late])
         await self._database.fetch(
             PoolName.WORK, sql.run.RECORD_STALE, node, jobs, ats, serials, tokens,
@@ -346,7 +346,7 @@ def by_kind(batch: Sequence[Item], claim_of: Callable[[Item], Claim]) -> list[tu
     return [(kind, [item for is_task, item in pairs if is_task is kind]) for kind in (False, True)]
 
 
-def _claim_of(item: Settlement | Retry) -> Claim:
+def _claim_of(item: Settlement | PlannedRetry) -> Claim:
     return item.claim
 
 
@@ -382,4 +382,4 @@ def _addresses(rows: list[Row]) -> set[tuple[int, int]]:
     return {(row["job"], row["lane"]) for row in rows}
 
 
-__all__ = ["LiveRunStore", "OutcomeUnknown", "Retry", "Settlement", "settle_columns", "settle_statement"]
+__all__ = ["LiveRunStore", "OutcomeUnknown", "PlannedRetry", "Settlement", "settle_columns", "settle_statement"]

@@ -14,8 +14,8 @@ from math import inf, isnan
 from numbers import Real
 from typing import Any
 
-from detent.domain.run import Failed
-from detent.errors import NotRetryable, RetryLater
+from detent.domain.run import Cancelled, Failed
+from detent.errors import Discard, NotRetryable, Retry
 from detent.targets.text import storable_text
 
 LONGEST_ERROR = 8000
@@ -34,10 +34,18 @@ def failure_of(error: BaseException) -> Failed:
     text = describe(error)
     if issubclass(kind, NotRetryable):
         return Failed(text, retryable=False)
-    if not issubclass(kind, RetryLater):
+    if not issubclass(kind, Retry):
         return Failed(text, kinds=kinds_of(error))
     wait, mistake = _asked_wait(error)
     return Failed(f"{text} ({mistake})" if mistake else text, retry_after=wait, kinds=kinds_of(error))
+
+
+def discarded(error: BaseException) -> Cancelled | None:
+    """The end of the run, if its handler raised Discard; None for any other exception."""
+    if not issubclass(type(error), Discard):
+        return None
+    text = _text(error)
+    return Cancelled(f"discarded: {text}" if text else "discarded")
 
 
 def kinds_of(error: BaseException) -> tuple[str, ...]:
@@ -99,15 +107,17 @@ def _plain(text: str) -> str:
 
 
 def _asked_wait(error: Any) -> tuple[float | None, str]:
-    """The seconds that a RetryLater requests; or None, and what is wrong with them."""
+    """The seconds that a Retry requests; or None, and what is wrong with them, if anything is."""
     try:
-        asked = error.seconds
+        asked = error.after
+        if asked is None:
+            return None, ""
         seconds = _seconds(asked)
         if seconds is not None:
             return min(max(seconds, 0.0), LONGEST_WAIT), ""
-        return None, f"seconds is {_plain(repr(asked))[:LONGEST_VALUE]}: give a number of seconds or a timedelta"
+        return None, f"after is {_plain(repr(asked))[:LONGEST_VALUE]}: give a number of seconds or a timedelta"
     except BaseException as broken:
-        return None, f"seconds cannot be read: {describe(broken)[:LONGEST_VALUE]}"
+        return None, f"after cannot be read: {describe(broken)[:LONGEST_VALUE]}"
 
 
 def _seconds(asked: object) -> float | None:

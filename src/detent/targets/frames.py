@@ -14,7 +14,7 @@ from msgspec import Struct
 
 from detent.domain.job import PythonTarget
 from detent.domain.masking import Mask
-from detent.domain.run import Call, Claim, Committed, Failed, Outcome, Succeeded
+from detent.domain.run import Call, Cancelled, Claim, Committed, Failed, Outcome, Succeeded
 
 _LENGTH = struct.Struct("!I")
 LENGTH_BYTES = _LENGTH.size
@@ -112,6 +112,8 @@ class CallDone(Struct, frozen=True, tag=True):
     failed: Failed | None = None
     committed: bool = False
     result: str | None = None
+    cancelled: str | None = None
+    """Why the handler discarded its run."""
 
 
 ToProcess = Setup | Start | Stop | CallAnswer
@@ -186,11 +188,13 @@ def done_with(outcome: Outcome) -> CallDone:
             return CallDone(committed=True)
         case Failed():
             return CallDone(failed=outcome)
-        case _:  # no handler cancels its run
-            return CallDone(failed=Failed("The handler ended with an unknown outcome."))
+        case Cancelled(reason=reason):
+            return CallDone(cancelled=reason)
 
 
 def outcome_in(done: CallDone) -> Outcome:
     if done.failed is not None:
         return done.failed
+    if done.cancelled is not None:
+        return Cancelled(done.cancelled)
     return Committed() if done.committed else Succeeded(done.result)

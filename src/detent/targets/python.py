@@ -24,7 +24,7 @@ import msgspec
 from detent.domain.job import PythonTarget
 from detent.domain.run import Call, Committed, Failed, NotBegun, Outcome, Succeeded
 from detent.targets.calls import BEGIN_WITHIN, Capacity, HandlerCall, Lane
-from detent.targets.exceptions import describe, failure_of
+from detent.targets.exceptions import describe, discarded, failure_of
 from detent.targets.gate import TenantGate
 from detent.targets.processes import HandlerProcesses
 from detent.targets.run import HandlerRun
@@ -143,11 +143,10 @@ class Describer:
         return Committed() if run.committed else Succeeded(as_json(result, self._limit))
 
     def raised(self, run: HandlerRun, error: BaseException) -> Outcome:
-        failed = failure_of(error)
         if not run.committed:
-            return failed
+            return discarded(error) or failure_of(error)
         # The run has succeeded in the handler's own transaction; a later failure can only be logged.
-        log.error("a handler failed after its run had committed", run_id=run.id, job=run.job, error=failed.error)
+        log.error("a handler failed after its run had committed", run_id=run.id, job=run.job, error=describe(error))
         return Committed()
 
 
