@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from datetime import timedelta
-from typing import Any
+from typing import Any, Literal, Unpack
 
 from detent.contrib.django.compat import DEFAULT_BACKEND, DEFAULT_PRIORITY, DEFAULT_QUEUE, InvalidTask, Task
 from detent.contrib.django.compat import task_backends as backends
+from detent.sdk.fields import JobFields
 
 Every = str | int | float | timedelta | None
 
@@ -34,20 +35,22 @@ def task(
     *,
     cron: str | None = None,
     every: Every = None,
-    timezone: str | None = None,
     call_with: Mapping[str, Any] | None = None,
-    priority: int = DEFAULT_PRIORITY,
     queue_name: str = DEFAULT_QUEUE,
     backend: str = DEFAULT_BACKEND,
     takes_context: bool = False,
-    **job: Any,
+    isolate: Literal["thread", "process"] = "thread",
+    **fields: Unpack[JobFields],
 ) -> Any:
     """As Django's own decorator, which it can replace, with a schedule and any other field of a detent job.
 
     `cron` and `timezone`, or `every` (seconds, a timedelta, or text such as "10m"), make it a scheduled task, called
-    with the keyword arguments in `call_with`. Without a schedule, all that remains are job fields such as
-    `max_retries` or `timeout_seconds`.
+    with the keyword arguments in `call_with`. `isolate="process"` runs it in a process of its own.
     """
+    job = dict(fields)
+    priority, timezone = job.pop("priority", DEFAULT_PRIORITY), job.pop("timezone", None)
+    if isolate != "thread":
+        job["isolate"] = isolate
 
     def decorate(decorated: Callable[..., Any]) -> Any:
         kind = backends[backend].task_class

@@ -23,6 +23,7 @@ from detent.contrib.django.compat import (
 )
 from detent.domain.job import JobSpec
 from detent.domain.registration import read_document
+from detent.domain.run import Failed
 from detent.errors import NotRetryable
 from detent.targets.exceptions import failure_of
 from detent.targets.run import HandlerRun
@@ -125,7 +126,8 @@ class TaskHandler:
     def _is_retried(self, run: HandlerRun, error: BaseException) -> bool:
         if self._spec.delivery == "at_most_once" or run.attempt > self._spec.max_retries:
             return False
-        return is_retryable(self._spec, failure_of(error))
+        failed = failure_of(error)
+        return isinstance(failed, Failed) and is_retryable(self._spec, failed)
 
 
 def _set(result: Any, **values: Any) -> None:

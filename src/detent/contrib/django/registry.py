@@ -13,15 +13,15 @@ from typing import Any
 
 from uuid_utils.compat import uuid7
 
-from detent.contrib.django.compat import DEFAULT_PRIORITY, InvalidTask, normalize_json
+from detent.contrib.django.compat import InvalidTask, normalize_json
 from detent.contrib.django.options import BackendOptions
 from detent.domain.registration import prepare, read_document
 from detent.errors import UsageError
-from detent.sdk.app import _schedule as schedule_of
+from detent.sdk.fields import documented, schedule_of
 
 # Django says nothing about retries, and a function that was written for it may not bear one.
 DEFAULT_FIELDS: Mapping[str, Any] = {"max_retries": 0}
-OF_BACKEND = ("name", "target", "queue", "priority", "payload", "schedule")
+OF_TASK = {"queue": "queue_name=", "priority": "priority= of the task", "timezone": "timezone= of the task"}
 
 _tasks: dict[str, dict[str, Any]] = {}
 
@@ -46,18 +46,16 @@ def find(alias: str, name: str) -> Any | None:
 
 def document_of(task: Any, options: BackendOptions) -> dict[str, Any]:
     """The detent job of a task: one without a schedule, unless the task has one."""
-    given = getattr(task, "job", {})
-    isolate = {**options.job, **given}.get("isolate", "thread")
-    fields = {name: value for name, value in {**DEFAULT_FIELDS, **options.job, **given}.items() if name != "isolate"}
-    scheduled = _schedule(task)
+    fields = {**DEFAULT_FIELDS, **options.job, **getattr(task, "job", {})}
+    isolate = fields.pop("isolate", "thread")
     return {
         "name": task.module_path,
         "target": {"type": "python", "function": reference_of(task), **_chosen("isolate", isolate, "thread")},
         "queue": task.queue_name,
-        "priority": task.priority if task.priority is not None else DEFAULT_PRIORITY,
+        "priority": task.priority,
         "payload": {"args": [], "kwargs": normalize_json(dict(getattr(task, "call_with", {})))},
-        **scheduled,
-        **fields,
+        **_schedule(task),
+        **documented(fields),
     }
 
 
@@ -74,14 +72,14 @@ def _schedule(task: Any) -> dict[str, Any]:
     if not forms:
         return {}
     zone = getattr(task, "timezone", None)
-    return {"schedule": schedule_of(**forms), **({} if zone is None else {"timezone": zone})}
+    return {"schedule": schedule_of(forms), **({} if zone is None else {"timezone": zone})}
 
 
 def _check(task: Any, options: BackendOptions) -> None:
     """At the definition, so that a mistake in it fails the import and not the first enqueue."""
-    for name in OF_BACKEND:
-        if name in getattr(task, "job", {}):
-            raise InvalidTask(f"{task.module_path}: the field {name!r} follows from the task itself: leave it out.")
+    for name, instead in OF_TASK.items():
+        if name in getattr(task, "job", {}) or name in options.job:
+            raise InvalidTask(f"{task.module_path}: {name!r} is not taken from the fields of a job: use {instead}.")
     try:
         prepare(read_document(document_of(task, options)), uuid7(), 1, datetime.now(UTC))
     except UsageError as error:

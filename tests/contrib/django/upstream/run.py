@@ -127,8 +127,8 @@ def main() -> int:
         with worker():
             outcome = unittest.TextTestRunner(verbosity=2).run(chosen)
     for name, reason in NOT_APPLICABLE.items():
-        print(f"not applicable: {name}: {reason}")
-    print(f"Django {django.get_version()}: {outcome.testsRun} ran, {len(NOT_APPLICABLE)} do not apply")
+        sys.stdout.write(f"not applicable: {name}: {reason}\n")
+    sys.stdout.write(f"Django {django.get_version()}: {outcome.testsRun} ran, {len(NOT_APPLICABLE)} do not apply\n")
     return 0 if outcome.wasSuccessful() else 1
 
 
