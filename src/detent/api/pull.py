@@ -101,7 +101,7 @@ async def fail_run(api: Api, id: str, body: FailRequest) -> SettledRun:  # noqa:
     key = await _reached(api, id)
     mask = await _mask_of(api, id, body.token)
     error = body.error if mask is None else mask.text(body.error)
-    failed = Failed(error, body.retryable, retry_after=body.retry_after)
+    failed = Failed(error, body.retryable, retry_after=body.retry_after, kinds=tuple(body.kinds))
     settled = await api.pulled.fail(api.tenant, key, body.token, failed)
     if settled.wait is not None:
         api.waiters.wake_in(settled.wait)

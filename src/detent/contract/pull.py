@@ -8,7 +8,7 @@ from uuid import UUID
 from msgspec import Meta, Struct, field
 
 from detent.contract.page import Instant
-from detent.domain.job import Seconds, Target, TargetKind
+from detent.domain.job import Name, Seconds, Target, TargetKind
 from detent.domain.states import RunStatus
 
 Token = Annotated[int, Meta(ge=1, le=9_223_372_036_854_775_807)]
@@ -82,12 +82,14 @@ class CompleteRequest(Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
 
 class FailRequest(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """The attempt failed. The job decides about a retry: none where it is not `retryable`, and otherwise not before
-    `retry_after` seconds, at most `retry_max_seconds` of the job."""
+    `retry_after` seconds, at most `retry_max_seconds` of the job. `kinds` are names of the error, the most specific
+    first, for `retry_on`, `no_retry_on` and `retry_delays` of the job."""
 
     token: Token
     error: Annotated[str, Meta(min_length=1)]
     retryable: bool = True
     retry_after: Seconds | None = None
+    kinds: Annotated[list[Name], Meta(max_length=50)] = []
 
 
 class SettledRun(Struct, frozen=True, kw_only=True):

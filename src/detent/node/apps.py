@@ -31,6 +31,10 @@ def load_app(reference: str) -> Detent:
         raise UsageError(
             f"--app {reference}: {attribute!r} in {module_name} is not a Detent(); write app = Detent() there."
         )
+    try:
+        app.check()
+    except UsageError as error:
+        raise UsageError(f"--app {reference}: {error.message}") from error
     if app.name is None:
         app.name = reference
     return app
@@ -56,6 +60,14 @@ def _does_not_import(reference: str, name: str, error: Exception) -> UsageError:
         f"--app {reference}: {name} cannot be imported ({type(error).__name__}: {error}): "
         "fix it, or set DETENT_DEBUG=1 to see the traceback."
     )
+
+
+def attach_database(app: Detent, url: str, schema: str, *, pooled: bool) -> None:
+    """Have the app's handlers enqueue through the node's own database. Nothing is opened until one does."""
+    from detent.sdk.database_gateway import DatabaseGateway
+
+    app.attach(DatabaseGateway(url, schema, app.place.tenant, pooled=pooled))
+    app.place.node_schema = schema
 
 
 async def register_jobs(store: Store, jobs: JobOperations, app: Detent) -> None:

@@ -25,7 +25,7 @@ from typing import Any
 from detent.domain.run import Failed, Outcome
 from detent.domain.states import END_CODES, Event
 from detent.errors import DetentError, OwnershipLost
-from detent.node.apps import load_app
+from detent.node.apps import attach_database, load_app
 from detent.store.effects import EffectPool
 from detent.store.limits import work_limits
 from detent.store.live_runs import Settlement
@@ -258,6 +258,8 @@ def main() -> None:
     except DetentError as error:
         line.send(Unfit(error.message))
         return
+    reach = setup.effects
+    attach_database(app, reach.url, reach.schema, pooled=reach.pooled)
     asyncio.run(_serve(setup, app.functions, line))
 
 

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 from detent.cluster.admission import AdmissionCheck, SuspectedCopy
 from detent.domain.run import Call
 from detent.errors import DetentError, UsageError
+from detent.node.apps import attach_database
 from detent.node.cluster_signals import CachedSignals
 from detent.node.console import Console, reachable, say
 from detent.node.database import check_keys, opened_store, prepared_database
@@ -152,6 +153,7 @@ class Node:
             if self._demo:
                 app = self._demo.app(listening or self._settings.api_url)
             if app is not None:
+                attach_database(app, url, self._settings.database_schema, pooled=self._settings.pooled)
                 await self._register(store, app)
             if self._roles == ("api",):
                 self._console.started(listening, self._keys_needed)

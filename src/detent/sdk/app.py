@@ -73,11 +73,11 @@ class Detent:
         self, function: Callable[Concatenate[HandlerRun, P], Coroutine[Any, Any, R]], /
     ) -> AsyncRunTask[P, R]: ...
     @overload
-    def task(  # type: ignore[overload-overlap] # as in Decorator
-        self, function: Callable[Concatenate[HandlerRun, P], R], /
-    ) -> PlainRunTask[P, R]: ...
+    def task(self, function: Callable[Concatenate[HandlerRun, P], R], /) -> PlainRunTask[P, R]: ...
     @overload
-    def task(self, function: Callable[P, Coroutine[Any, Any, R]], /) -> AsyncTask[P, R]: ...  # type: ignore[overload-overlap] # as in Decorator
+    def task(  # type: ignore[overload-overlap] # as in Decorator
+        self, function: Callable[P, Coroutine[Any, Any, R]], /
+    ) -> AsyncTask[P, R]: ...
     @overload
     def task(self, function: Callable[P, R], /) -> PlainTask[P, R]: ...
     @overload
@@ -89,21 +89,16 @@ class Detent:
         isolate: Isolate = "thread",
         **fields: Unpack[JobFields],
     ) -> Decorator: ...
-    def task(
-        self,
-        function: Callable[..., Any] | None = None,
-        /,
-        *,
-        name: str | None = None,
-        payload: Any = None,
-        isolate: Isolate = "thread",
-        **fields: Unpack[JobFields],
+    def task(  # type: ignore[misc] # mypy does not see that **Any accepts what Unpack names
+        self, function: Callable[..., Any] | None = None, /, **keywords: Any
     ) -> Any:
         """Register the decorated function and a task that calls it: a job without a schedule, whose runs are enqueued.
         Both `@app.task` and `@app.task(…)` work."""
         if isinstance(function, str):
             raise UsageError(f"@app.task({function!r}) has no keyword: write @app.task(name={function!r}).")
-        decorator = self._decorator(name, isolate, payload, documented(fields))
+        name, payload = keywords.pop("name", None), keywords.pop("payload", None)
+        isolate = keywords.pop("isolate", "thread")
+        decorator = self._decorator(name, isolate, payload, documented(keywords))
         return decorator if function is None else decorator(function)
 
     def function(self, name: str | None = None) -> Callable[[Function], Function]:
@@ -118,7 +113,7 @@ class Detent:
     def check(self) -> None:
         """Raise UsageError for what could not be decided while the app was imported, such as annotations that use
         names which are defined later."""
-        for reference, binding in self._bindings.items():
+        for binding in self._bindings.values():
             binding.check()
         for task in self.tasks.values():
             _check_payload(task.document, task.binding)

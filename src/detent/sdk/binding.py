@@ -107,16 +107,15 @@ class Binding:
             return self._result(self.call(run))
 
         handler = update_wrapper(handle_async if self.is_async else handle, self.function)
-        del handler.__wrapped__  # type: ignore[attr-defined] # its signature is that of the handler
+        del handler.__wrapped__  # its signature is that of the handler
         return handler
 
     def call(self, run: HandlerRun, dependencies: Mapping[str, Any] = NOTHING) -> Any:
         """Call the function with its run, its payload, and these values of its dependencies."""
         positional: list[Any] = [run] if self.signature.takes_run else []
         named = {**self.arguments(run.payload if self.takes_payload else None), **dependencies}
-        for parameter in self.signature.parameters.values():
-            if parameter.kind is inspect.Parameter.POSITIONAL_ONLY and parameter.name in named:
-                positional.append(named.pop(parameter.name))
+        first = (each for each in self.signature.parameters.values() if each.kind is inspect.Parameter.POSITIONAL_ONLY)
+        positional += [named.pop(each.name) for each in first if each.name in named]
         return self.function(*positional, **named)
 
     def arguments(self, payload: Any) -> dict[str, Any]:
@@ -129,7 +128,7 @@ class Binding:
         unknown = next((name for name in given if name not in self.signature.parameters), None)
         if unknown is not None:
             raise PayloadMismatch(
-                f"{self.name} has no parameter {unknown!r}, which is in the payload: it takes {self._parameter_names()}."
+                f"{self.name} has no parameter {unknown!r}, which the payload has: it takes {self._parameter_names()}."
             )
         self._check_types()
         present = (each for each in self.signature.parameters.values() if self._is_given(each, given))

@@ -25,12 +25,14 @@ class Place:
         self.url = url
         self.key = key
         self.tenant = tenant
+        self.node_schema: str | None = None
+        """The schema of the node that this app runs in."""
         self.opened: tuple[int, Gateway] | None = None
 
     @property
     def schema(self) -> str:
         """The schema of detent in the database."""
-        return os.environ.get("DETENT_DATABASE_SCHEMA") or SCHEMA
+        return self.node_schema or os.environ.get("DETENT_DATABASE_SCHEMA") or SCHEMA
 
     @property
     def address(self) -> str | None:

@@ -6,11 +6,14 @@ Keywords of an enqueue cannot be mixed with the parameters of a function, so `op
 
 from __future__ import annotations
 
+import asyncio
 import copy
+import inspect
+import sys
 from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
 from datetime import datetime, timedelta
 from functools import update_wrapper
-from typing import TYPE_CHECKING, Any, Concatenate, Generic, ParamSpec, Self, TypedDict, TypeVar, Unpack, overload
+from typing import TYPE_CHECKING, Any, Concatenate, Generic, ParamSpec, Self, TypedDict, TypeVar, Unpack, cast, overload
 from uuid import UUID
 
 from detent.errors import UsageError
@@ -63,7 +66,9 @@ class Task(Generic[P, R]):
     __wrapped__: Callable[..., Any]
 
     def __init__(self, app: Detent, binding: Binding, document: dict[str, Any]) -> None:
-        update_wrapper(self, binding.function)
+        update_wrapper(cast("Callable[..., Any]", self), binding.function)
+        if binding.is_async:
+            _mark_coroutine_function(self)
         self.app = app
         self.binding = binding
         self.document = document
@@ -139,9 +144,12 @@ class Task(Generic[P, R]):
         priority: int | None = None,
     ) -> BlockingHandle[R]:
         """As Celery's: no type checker sees the arguments. `enqueue` with `options` has them checked."""
-        given: RunOptions = {"delay": countdown, "at": eta, "queue": queue, "priority": priority}
-        chosen = self.options(**{name: value for name, value in given.items() if value is not None})  # type: ignore[typeddict-item] # a part of RunOptions
-        return chosen.enqueue_sync(*args, **(kwargs or {}))  # type: ignore[arg-type] # checked when it is called
+        given = {"delay": countdown, "at": eta, "queue": queue, "priority": priority}
+        untyped: Any = self.options(
+            **cast("RunOptions", {key: value for key, value in given.items() if value is not None})
+        )
+        enqueued: BlockingHandle[R] = untyped.enqueue_sync(*args, **(kwargs or {}))
+        return enqueued
 
     def handle(self, run_id: str | UUID) -> Handle[R]:
         """The handle of a run of this task that was enqueued before, perhaps by another process."""
@@ -277,9 +285,7 @@ class Decorator:
         self, function: Callable[Concatenate[HandlerRun, P], Coroutine[Any, Any, R]], /
     ) -> AsyncRunTask[P, R]: ...
     @overload
-    def __call__(  # type: ignore[overload-overlap] # as above
-        self, function: Callable[Concatenate[HandlerRun, P], R], /
-    ) -> PlainRunTask[P, R]: ...
+    def __call__(self, function: Callable[Concatenate[HandlerRun, P], R], /) -> PlainRunTask[P, R]: ...
     @overload
     def __call__(  # type: ignore[overload-overlap] # as above
         self, function: Callable[P, Coroutine[Any, Any, R]], /
@@ -294,6 +300,14 @@ def task_kind(binding: Binding) -> type[Task[..., Any]]:
     if binding.signature.takes_run:
         return AsyncRunTask if binding.is_async else PlainRunTask
     return AsyncTask if binding.is_async else PlainTask
+
+
+def _mark_coroutine_function(task: Any) -> None:
+    """So that frameworks that ask whether to await it get the right answer."""
+    if sys.version_info >= (3, 12):
+        inspect.markcoroutinefunction(task)
+    else:
+        task._is_coroutine = getattr(asyncio.coroutines, "_is_coroutine", None)
 
 
 def _new_run(options: Mapping[str, Any], payload: Any) -> NewRun:

@@ -13,7 +13,7 @@ import msgspec
 import msgspec.inspect
 
 
-class NoJsonForm(TypeError):
+class NoJsonForm(TypeError):  # noqa: N818 - it says what is wrong
     """A type or a value that JSON cannot carry; the message is the end of a sentence."""
 
 
