@@ -3,17 +3,17 @@
 from django.conf import settings
 from django.db.models import Sum
 from django.utils import timezone
-from orders.models import Order, Totals
 
 from detent.contrib.django import task
+from orders.models import Order, Totals
 
 
-@task(queue_name="mail", max_retries=3, retry_base_seconds=1, no_retry_on=["orders.tasks.UnknownCustomer"])
+@task(queue_name="mail", max_retries=3, retry_base_seconds=1, no_retry_on=["orders.tasks.UnknownCustomerError"])
 def send_receipt(order: int) -> str:
     """Runs only for orders whose transaction has committed, so the order is always there."""
     found = Order.objects.get(pk=order)
     if found.customer.endswith("@nowhere.invalid"):
-        raise UnknownCustomer(f"{found.customer} has no mailbox")
+        raise UnknownCustomerError(f"{found.customer} has no mailbox")
     found.receipt_sent_at = timezone.now()
     found.save()
     return f"sent to {found.customer}"
@@ -32,5 +32,5 @@ def compute_totals() -> str:
     return str(total)
 
 
-class UnknownCustomer(Exception):
+class UnknownCustomerError(Exception):
     """The address of an order does not exist."""

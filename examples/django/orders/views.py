@@ -1,11 +1,11 @@
 """With ATOMIC_REQUESTS, each request is a transaction: an order and its task are committed together, or neither is."""
 
+from django.db import transaction
 from django.http import HttpRequest, JsonResponse
 from django.views.decorators.csrf import csrf_exempt
+
 from orders.models import Order
 from orders.tasks import count_orders, send_receipt
-
-from django.db import transaction
 
 try:
     from django.tasks import default_task_backend

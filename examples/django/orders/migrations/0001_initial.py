@@ -3,8 +3,8 @@ from django.db import migrations, models
 
 class Migration(migrations.Migration):
     initial = True
-    dependencies = []
-    operations = [
+    dependencies = []  # noqa: RUF012 - as Django writes it
+    operations = [  # noqa: RUF012 - as above
         migrations.CreateModel(
             name="Order",
             fields=[

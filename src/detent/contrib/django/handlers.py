@@ -23,8 +23,7 @@ from detent.contrib.django.compat import (
 )
 from detent.domain.job import JobSpec
 from detent.domain.registration import read_document
-from detent.domain.run import Failed
-from detent.errors import NotRetryable
+from detent.errors import Discard, NotRetryable
 from detent.targets.exceptions import failure_of
 from detent.targets.run import HandlerRun
 from detent.worker.execute import is_retryable
@@ -124,10 +123,9 @@ class TaskHandler:
         task_finished.send_robust(type(self._backend), task_result=result)
 
     def _is_retried(self, run: HandlerRun, error: BaseException) -> bool:
-        if self._spec.delivery == "at_most_once" or run.attempt > self._spec.max_retries:
+        if isinstance(error, Discard) or self._spec.delivery == "at_most_once" or run.attempt > self._spec.max_retries:
             return False
-        failed = failure_of(error)
-        return isinstance(failed, Failed) and is_retryable(self._spec, failed)
+        return is_retryable(self._spec, failure_of(error))
 
 
 def _set(result: Any, **values: Any) -> None:

@@ -64,7 +64,7 @@ def unpack(sdist: Path, folder: Path) -> None:
 
 @contextmanager
 def worker() -> Iterator[None]:
-    """A worker in this process, as `manage.py detent worker` starts one: Django's tests look at the log of the process."""
+    """A worker in this process, otherwise as `manage.py detent worker`: Django's tests read the log of the process."""
     from detent.contrib.django.operations import sync
     from detent.contrib.django.setup import APP, backend_named, discover, node_settings
     from detent.node.console import Console
