@@ -1,1 +1,1 @@
-"""Integrations with web frameworks. Each needs its framework installed; nothing else of detent imports them."""
+"""Detent in the frameworks of others. Each package is imported by its name only."""
