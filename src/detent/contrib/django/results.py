@@ -107,7 +107,7 @@ def _from_api(url: str, api_key: str | None, result_id: str) -> tuple[Row, Seque
     row = {
         "name": run.job, "status": str(run.status), "reason": run.reason, "scheduled_at": run.scheduled_at,
         "token": run.token, "node": run.node, "started_at": run.started_at, "finished_at": run.finished_at,
-        "result": bytes(run.result).decode(), **payload,
+        "result": json.dumps(run.result), **payload,
     }  # fmt: skip
     attempts = [
         {name: getattr(each, name, None) for name in ("token", "node", "started_at", "outcome", "error", "traceback")}

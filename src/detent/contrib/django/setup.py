@@ -86,7 +86,11 @@ def url_of(alias: str) -> str:
     connection = connections[alias]
     if connection.vendor != "postgresql":
         raise UsageError(f"DATABASES[{alias!r}] is {connection.vendor}: detent needs PostgreSQL 15 or later.")
-    given, options = connection.settings_dict, connection.settings_dict.get("OPTIONS") or {}
+    return url_of_settings(alias, connection.settings_dict)
+
+
+def url_of_settings(alias: str, given: Mapping[str, Any]) -> str:
+    options = given.get("OPTIONS") or {}
     if options.get("service"):
         raise UsageError(
             f"DATABASES[{alias!r}] names a service of libpq, which detent cannot read: give NAME, HOST and USER."

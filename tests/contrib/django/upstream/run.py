@@ -69,25 +69,20 @@ def worker() -> Iterator[None]:
     from detent.contrib.django.setup import APP, backend_named, discover, node_settings
     from detent.node.console import Console
     from detent.node.node import Node
-
-    class NodeInThread(Node):
-        def _listen_to_signals(self) -> None:
-            """Only the main thread of a process may."""
-            ready.set()
+    from detent.telemetry.metrics import Metrics
 
     backend = backend_named()
     discover(backend)
     sync(backend)
-    settings, roles, ready = node_settings(backend, {"app": APP}), ("worker",), threading.Event()
-    node = NodeInThread(settings, roles, None, Console(settings, roles))
+    settings, roles = node_settings(backend, {"app": APP}), ("worker",)
     loop = asyncio.new_event_loop()
+    node = Node(settings, roles, Console(settings, roles), Metrics())
     thread = threading.Thread(target=loop.run_until_complete, args=[node.run()], name="worker")
     thread.start()
-    ready.wait(60)
     try:
         yield
     finally:
-        loop.call_soon_threadsafe(node._on_signal)
+        loop.call_soon_threadsafe(node.stop)
         thread.join(60)
 
 

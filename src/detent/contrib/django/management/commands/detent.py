@@ -99,7 +99,7 @@ class Command(BaseCommand):  # type: ignore[misc]  # Django has no types
 
         from detent.contrib.django.operations import migrate, sync
         from detent.contrib.django.setup import APP, BACKEND, MAX_RESULT_BYTES, RESULT_BYTES, node_settings, queues_of
-        from detent.node import node
+        from detent.node import process
 
         flags = {flag[2:].replace("-", "_"): options[flag[2:].replace("-", "_")] for flag in FLAGS}
         flags |= {"app": APP, "queues": tuple(options["queue"] or queues_of(backend))}
@@ -112,4 +112,4 @@ class Command(BaseCommand):  # type: ignore[misc]  # Django has no types
             migrate(backend)
         sync(backend)
         connections.close_all()  # the threads of the handlers have their own
-        node.run(settings, roles=roles)
+        process.run(settings, roles)
