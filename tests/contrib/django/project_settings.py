@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import json
 import os
+from typing import Any
 
-from shop.settings import *  # noqa: F403
-from shop.settings import DATABASES, INSTALLED_APPS, TASKS
+import shop.settings as example  # type: ignore[import-not-found]  # only processes of a project have it in their path
 
-INSTALLED_APPS = [*INSTALLED_APPS, "tests.contrib.django.probe"]
+globals().update({name: value for name, value in vars(example).items() if name.isupper()})
+TASKS: Any = example.TASKS
+DATABASES: Any = example.DATABASES
+INSTALLED_APPS = [*example.INSTALLED_APPS, "tests.contrib.django.probe"]
 TASKS["default"]["QUEUES"] = []
 TASKS["default"]["OPTIONS"] = {**TASKS["default"]["OPTIONS"], **json.loads(os.environ.get("TASK_OPTIONS", "{}"))}
 DATABASES["default"] = {**DATABASES["default"], **json.loads(os.environ.get("DATABASE", "{}"))}

@@ -109,6 +109,32 @@ answer([refusal(cron="61 * * * *", call_with={"size": 1}), refusal(max_retrys=3)
         assert words in refusal
 
 
+def test_with_another_backend_a_schedule_is_left_out_unless_that_is_a_mistake(quiet_shop: Project) -> None:
+    immediate = "{'BACKEND': compat.MODULE + '.backends.immediate.ImmediateBackend'}"
+    called, refused = quiet_shop.run(
+        """
+from django.test import override_settings
+from detent.contrib.django import task
+
+def decorated():
+    with override_settings(TASKS=CHOSEN):
+        return task(cron="* * * * *", max_retries=3)(orders.compute_totals.func)
+
+CHOSEN = {"default": IMMEDIATE}
+made = decorated()
+with override_settings(TASKS=CHOSEN):
+    called = str(made.enqueue().status)
+CHOSEN = {"default": IMMEDIATE, "detent": {"BACKEND": "detent.contrib.django.DetentBackend"}}
+try:
+    decorated()
+except compat.InvalidTask as error:
+    answer([called, str(error)])
+""".replace("IMMEDIATE", immediate)
+    )
+    assert called == "SUCCESSFUL"
+    assert refused.endswith("the backend 'default' in TASKS cannot run one: give backend='detent'.")
+
+
 def test_migrate_registers_the_tasks_and_sync_says_what_changed(quiet_shop: Project) -> None:
     lines = quiet_shop.manage("detent", "sync").splitlines()
     assert "unchanged  orders.tasks.send_receipt" in lines

@@ -83,7 +83,7 @@ result = finished(probe.breaks_deeply.enqueue())
 answer([str(result.status), result.errors[0].exception_class is probe.OuterError, result.errors[0].traceback])
 """)
     assert shown[:2] == ["FAILED", True]
-    assert "KeyError: 'missing'" in shown[2]
+    assert "KeyError: 'MISSING'" in shown[2]
     assert shown[2].endswith("OuterError: outer: nothing here\n")
 
 

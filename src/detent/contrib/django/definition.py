@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Coroutine, Mapping
 from dataclasses import dataclass, field
 from datetime import timedelta
-from typing import Any, Literal, Unpack
+from typing import Any, Literal, Unpack, overload
 
 from detent.contrib.django.compat import DEFAULT_BACKEND, DEFAULT_PRIORITY, DEFAULT_QUEUE, InvalidTask, Task
 from detent.contrib.django.compat import task_backends as backends
+from detent.contrib.django.typed import ContextDecorator, P, R, TaskDecorator, TypedTask
 from detent.sdk.fields import JobFields
 
 Every = str | int | float | timedelta | None
@@ -30,8 +31,37 @@ class DetentTask(Task):  # type: ignore[misc]  # Django has no types
     job: Mapping[str, Any] = _not_compared()
 
 
+@overload
+def task(function: Callable[P, Coroutine[Any, Any, R]], /) -> TypedTask[P, R]: ...
+@overload
+def task(function: Callable[P, R], /) -> TypedTask[P, R]: ...
+@overload
+def task(
+    *,
+    cron: str | None = None,
+    every: Every = None,
+    call_with: Mapping[str, Any] | None = None,
+    queue_name: str = DEFAULT_QUEUE,
+    backend: str = DEFAULT_BACKEND,
+    takes_context: Literal[False] = False,
+    isolate: Literal["thread", "process"] = "thread",
+    **fields: Unpack[JobFields],
+) -> TaskDecorator: ...
+@overload
+def task(
+    *,
+    cron: str | None = None,
+    every: Every = None,
+    call_with: Mapping[str, Any] | None = None,
+    queue_name: str = DEFAULT_QUEUE,
+    backend: str = DEFAULT_BACKEND,
+    takes_context: Literal[True],
+    isolate: Literal["thread", "process"] = "thread",
+    **fields: Unpack[JobFields],
+) -> ContextDecorator: ...
 def task(
     function: Callable[..., Any] | None = None,
+    /,
     *,
     cron: str | None = None,
     every: Every = None,
@@ -66,10 +96,19 @@ def task(
             own = {"cron": cron, "every": every, "timezone": timezone, "call_with": dict(call_with or {}), "job": job}
             return kind(**common, **own)
         if cron is not None or every is not None:
-            raise InvalidTask(
-                f"{decorated.__module__}.{decorated.__qualname__} has a schedule, and the backend {backend!r} in TASKS "
-                "cannot run one: give backend= the alias of a detent.contrib.django.DetentBackend."
-            )
-        return kind(**common)  # another backend, such as the immediate one in tests: it has no use for the other fields
+            _check_alias(decorated, backend)
+        return kind(**common)
 
     return decorate if function is None else decorate(function)
+
+
+def _check_alias(decorated: Callable[..., Any], backend: str) -> None:
+    """Other backends have no schedules, and the immediate one in tests must not ask for any. Where another alias is of
+    detent, the schedule would be lost by mistake."""
+    from detent.contrib.django.setup import detent_backends
+
+    if found := detent_backends():
+        raise InvalidTask(
+            f"{decorated.__module__}.{decorated.__qualname__} has a schedule, and the backend {backend!r} in TASKS "
+            f"cannot run one: give backend={next(iter(found))!r}."
+        )

@@ -47,7 +47,7 @@ class OuterError(Exception):
 @task(takes_context=True)
 async def breaks_deeply(context: Any) -> None:
     try:
-        {}["missing"]
+        os.environ["MISSING"]
     except KeyError as error:
         raise OuterError("outer: nothing here") from error
 
