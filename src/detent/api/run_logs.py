@@ -13,8 +13,9 @@ from detent.api.context import PREFIX, Api
 from detent.api.log_streams import place_text
 from detent.api.problems import BadCursor
 from detent.api.pull import mask_of, reached
+from detent.api.references import run_key
 from detent.api.routing import Reply, Routes
-from detent.api.runs import found_run, run_key
+from detent.api.runs import found_run
 from detent.contract.pull import LogRequest, NewLogLine
 from detent.contract.run import LogPage
 from detent.domain.masking import Mask
@@ -47,8 +48,8 @@ class LogHeaders(Struct):
 @routes.get("/runs/{id}/logs")
 async def list_run_logs(api: Api, id: str, query: LogQuery, headers: LogHeaders) -> Reply[LogPage]:  # noqa: A002 - the name of the path parameter is part of the contract
     """List the lines that a run has written, or follow them as events."""
-    await found_run(api, id)
-    key, place = run_key(id), _place(headers.last_event_id or query.cursor)
+    key = run_key(str((await found_run(api, id)).id))
+    place = _place(headers.last_event_id or query.cursor)
     if EVENTS in (headers.accept or ""):
         return typing.cast("Reply[LogPage]", api.streams.follow(api.caller, key, place, query.attempt))
     part = await api.store.output.read(key, place, tenant=api.tenant, attempt=query.attempt, limit=query.limit)

@@ -9,7 +9,8 @@ from detent.cli import output, times
 from detent.cli.base import command, on_terminal, option
 from detent.cli.invocation import api_options, connect, invocation, read_number
 from detent.cli.output import Item
-from detent.cli.runs import argument, progress_text, run
+from detent.cli.run_view import progress_text
+from detent.cli.runs import argument, run
 from detent.cli.text import clean
 from detent.domain.text import visible_json
 
