@@ -23,7 +23,7 @@ from tests.support.waiting import until_sync
 ROOT = Path(__file__).parents[3]
 EXAMPLE = ROOT / "examples" / "django"
 PYTHON = os.environ.get("DETENT_TEST_DJANGO_PYTHON", sys.executable)
-READY = re.compile(r"listening on (http://\S+)|worker ready|Starting development server at (\S+)/")
+READY = re.compile(r"listening on (http://\S+)|worker ready|Starting (?:[A-Z]+ )?development server at (\S+)/")
 
 PRELUDE = """
 import json, sys, time
