@@ -39,8 +39,8 @@ def _works(path: str) -> bool:
 
 @pytest.fixture(scope="module")
 def django_6() -> Iterator[Path]:
-    """The interpreter of an environment with Django 6 and detent. Not in a folder of pytest, which another run of pytest
-    removes if this one takes long."""
+    """The interpreter of an environment with Django 6 and detent. Not in a folder of pytest: another run of
+    pytest removes it if this one takes long."""
     python = interpreter()
     if python is None:
         pytest.skip("Django 6 needs Python 3.12 or newer, and none was found here")
