@@ -1,6 +1,7 @@
-"""Settings of the example. The database comes from the variables of libpq, such as PGDATABASE."""
+"""Settings of the example. DATABASE_URL names the database, such as postgresql://user:password@host/shop."""
 
 import os
+from urllib.parse import parse_qs, unquote, urlsplit
 
 import django
 
@@ -42,14 +43,16 @@ TEMPLATES = [
         },
     },
 ]
+_url = urlsplit(os.environ.get("DATABASE_URL", "postgresql:///shop"))
+_query = {name: values[0] for name, values in parse_qs(_url.query).items()}
 DATABASES = {
     "default": {
         "ENGINE": "django.db.backends.postgresql",
-        "NAME": os.environ.get("PGDATABASE", "shop"),
-        "USER": os.environ.get("PGUSER", ""),
-        "PASSWORD": os.environ.get("PGPASSWORD", ""),
-        "HOST": os.environ.get("PGHOST", ""),
-        "PORT": os.environ.get("PGPORT", ""),
+        "NAME": unquote(_url.path.lstrip("/")),
+        "USER": unquote(_url.username or ""),
+        "PASSWORD": unquote(_url.password or ""),
+        "HOST": _url.hostname or _query.get("host", ""),
+        "PORT": _url.port or _query.get("port", ""),
         "ATOMIC_REQUESTS": True,
     },
 }

@@ -15,7 +15,6 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
-from urllib.parse import parse_qs, urlsplit
 
 from tests.support.processes import environment
 from tests.support.waiting import until_sync
@@ -23,7 +22,7 @@ from tests.support.waiting import until_sync
 ROOT = Path(__file__).parents[3]
 EXAMPLE = ROOT / "examples" / "django"
 PYTHON = os.environ.get("DETENT_TEST_DJANGO_PYTHON", sys.executable)
-READY = re.compile(r"listening on (http://\S+)|worker ready|Starting development server at (\S+)/")
+READY = re.compile(r"listening on (http://\S+)|worker ready|Starting (?:[A-Z]+ )?development server at (\S+)/")
 
 PRELUDE = """
 import json, sys, time
@@ -56,7 +55,7 @@ def runs():
 
 class Project:
     def __init__(self, url: str, folder: Path, **variables: str) -> None:
-        parts, query = urlsplit(url), parse_qs(urlsplit(url).query)
+        self.url = url
         self.folder = folder
         self.notes = folder / "notes"
         self.notes.touch()
@@ -66,10 +65,7 @@ class Project:
             PYTHONUNBUFFERED="1",
             DJANGO_SETTINGS_MODULE="tests.contrib.django.project_settings",
             PROBE_NOTES=str(self.notes),
-            PGDATABASE=parts.path.lstrip("/"),
-            PGUSER=parts.username or "",
-            PGHOST=query["host"][0],
-            PGPORT=query["port"][0],
+            DATABASE_URL=url,
             TOTALS_CRON="* * * * * *",
             **variables,
         )

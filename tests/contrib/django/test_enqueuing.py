@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 import pytest
 
@@ -177,8 +178,7 @@ def test_with_the_option_migrate_django_migrates_detent_too(postgres: Postgres, 
 
 
 def test_a_role_that_may_only_enqueue_reads_results_through_the_api(quiet_shop: Project, postgres: Postgres) -> None:
-    database = quiet_shop.environ["PGDATABASE"]
-    run_apart(_grant(postgres, database))
+    run_apart(_grant(postgres, urlsplit(quiet_shop.url).path.lstrip("/")))
     as_role = json.dumps({"USER": "shop_only"})
     enqueued = quiet_shop.run("answer(probe.echo.enqueue(1).id)", DATABASE=as_role)
     read = f"""

@@ -71,14 +71,20 @@ def worker() -> Iterator[None]:
     from detent.node.node import Node
     from detent.telemetry.metrics import Metrics
 
+    class ConsoleWithEvent(Console):
+        def started(self, url: str | None, keys_needed: bool = False) -> None:
+            ready.set()
+
+    ready = threading.Event()
     backend = backend_named()
     discover(backend)
     sync(backend)
     settings, roles = node_settings(backend, {"app": APP}), ("worker",)
     loop = asyncio.new_event_loop()
-    node = Node(settings, roles, Console(settings, roles), Metrics())
+    node = Node(settings, roles, ConsoleWithEvent(settings, roles), Metrics())
     thread = threading.Thread(target=loop.run_until_complete, args=[node.run()], name="worker")
     thread.start()
+    assert ready.wait(60), "the worker did not start"
     try:
         yield
     finally:
