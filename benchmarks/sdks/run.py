@@ -27,7 +27,7 @@ from stores import Stores, stores  # noqa: E402
 
 CELLS = HERE / "cells"
 PAGE = ROOT / "docs" / "compared-sdks.md"
-LONGEST_CELL = 180.0
+LONGEST_CELL = 240.0
 _VERDICT = re.compile(r"(yes|partly|no): (.+)")
 _FLAGGED = re.compile(r"^(?P<file>[^:]+\.py):(?P<line>\d+)(:\d+)?:? (- )?error", re.MULTILINE)
 
@@ -63,7 +63,8 @@ async def execute(point: Point, system: System, at: Stores, python: str) -> Verd
 
 
 def _environment(redis: str, database: str) -> dict[str, str]:
-    kept = {name: value for name, value in os.environ.items() if not name.startswith("DETENT_")}
+    ours = ("DETENT_", "PYTHONDONTWRITEBYTECODE")  # modules that are never compiled would be slow to import
+    kept = {name: value for name, value in os.environ.items() if not name.startswith(ours)}
     paths = os.pathsep.join([str(HERE / "setups"), str(HERE)])
     return {**kept, "REDIS_URL": redis, "DATABASE_URL": database, "PYTHONPATH": paths, "PYTHONWARNINGS": "ignore"}
 
