@@ -19,7 +19,7 @@ def slow() -> None:
 @contextlib.asynccontextmanager
 async def lifespan(app: FastAPI):
     with worker():
-        DBOS.register_queue("mail", polling_interval_sec=0.1)
+        await DBOS.register_queue_async("mail", polling_interval_sec=0.1)
         yield
 
 

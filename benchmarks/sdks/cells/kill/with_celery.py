@@ -1,5 +1,4 @@
 import os
-import signal
 import subprocess
 import sys
 import time
@@ -23,10 +22,8 @@ late = app.task(name="late", acks_late=True, reject_on_worker_lost=True)(slow)
 
 def worker() -> subprocess.Popen[bytes]:
     path = f"{Path(__file__).parent}{os.pathsep}{os.environ['PYTHONPATH']}"
-    command = [sys.executable, "-m", "celery", "-A", "with_celery", "worker", "-c", "1", "-l", "ERROR"]
-    return subprocess.Popen(
-        command, env={**os.environ, "PYTHONPATH": path}, stdout=subprocess.DEVNULL, start_new_session=True
-    )
+    command = [sys.executable, "-m", "celery", "-A", "with_celery", "worker", "-P", "solo", "-l", "ERROR"]
+    return subprocess.Popen(command, env={**os.environ, "PYTHONPATH": path}, stdout=subprocess.DEVNULL)
 
 
 def starts_after_kill(task, seconds: float) -> tuple[int, float]:
@@ -35,11 +32,12 @@ def starts_after_kill(task, seconds: float) -> tuple[int, float]:
     first = worker()
     while not STARTS.exists():
         time.sleep(0.1)
-    os.killpg(first.pid, signal.SIGKILL)
+    first.kill()
     began, second = time.monotonic(), worker()
     while time.monotonic() - began < seconds and STARTS.read_text() == "x":
         time.sleep(0.1)
-    os.killpg(second.pid, signal.SIGKILL)
+    second.kill()
+    time.sleep(1)  # until Redis has noticed
     return len(STARTS.read_text()), time.monotonic() - began
 
 

@@ -1,5 +1,5 @@
 from dbos import DBOS, SetEnqueueOptions
-from dbos.error import DBOSQueueDeduplicatedError
+from dbos._error import DBOSQueueDeduplicatedError
 from dbos_setup import configure, worker
 
 configure()

@@ -14,7 +14,7 @@ with worker():
     client = DBOSClient(system_database_url=url)
     with create_engine(url).connect() as connection:
         for to, end in (("rolled back", connection.rollback), ("committed", connection.commit)):
-            client.enqueue_in_transaction({"workflow_name": "send-mail", "queue_name": "mail"}, connection, to)
+            client.enqueue_in_transaction(connection, {"workflow_name": "send-mail", "queue_name": "mail"}, to)
             end()
     found = [workflow.input["args"] for workflow in DBOS.list_workflows()]
     client.destroy()
