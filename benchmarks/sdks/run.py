@@ -11,6 +11,7 @@ import asyncio
 import json
 import os
 import re
+import signal
 import subprocess
 import sys
 import tempfile
@@ -27,7 +28,7 @@ from stores import Stores, stores  # noqa: E402
 
 CELLS = HERE / "cells"
 PAGE = ROOT / "docs" / "compared-sdks.md"
-LONGEST_CELL = 180.0
+LONGEST_CELL = 240.0
 _VERDICT = re.compile(r"(yes|partly|no): (.+)")
 _FLAGGED = re.compile(r"^(?P<file>[^:]+\.py):(?P<line>\d+)(:\d+)?:? (- )?error", re.MULTILINE)
 
@@ -57,14 +58,24 @@ async def execute(point: Point, system: System, at: Stores, python: str) -> Verd
                 async with asyncio.timeout(LONGEST_CELL):
                     said, errors = await process.communicate()
             except TimeoutError:
-                os.killpg(process.pid, 9)
                 return Verdict("missing", f"the code does not end within {LONGEST_CELL:.0f} s", "")
+            finally:
+                _end_all_of(process.pid)
             return judge(process.returncode or 0, said.decode(errors="replace"), errors.decode(errors="replace"))
 
 
+def _end_all_of(session: int) -> None:
+    """What a cell started and left behind."""
+    try:
+        os.killpg(session, signal.SIGKILL)
+    except ProcessLookupError:
+        pass
+
+
 def _environment(redis: str, database: str) -> dict[str, str]:
-    kept = {name: value for name, value in os.environ.items() if not name.startswith("DETENT_")}
-    paths = os.pathsep.join([str(HERE / "setups"), str(HERE)])
+    ours = ("DETENT_", "PYTHONDONTWRITEBYTECODE")  # modules that are never compiled would be slow to import
+    kept = {name: value for name, value in os.environ.items() if not name.startswith(ours)}
+    paths = os.pathsep.join([str(HERE / "setups"), *filter(None, [os.environ.get("PYTHONPATH")])])
     return {**kept, "REDIS_URL": redis, "DATABASE_URL": database, "PYTHONPATH": paths, "PYTHONWARNINGS": "ignore"}
 
 

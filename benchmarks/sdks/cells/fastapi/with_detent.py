@@ -1,0 +1,32 @@
+import asyncio
+import time
+
+from detent_setup import app as jobs
+from detent_setup import node
+from fastapi import FastAPI
+from fastapi.testclient import TestClient
+
+done = []
+
+
+@jobs.task
+async def slow() -> None:
+    await asyncio.sleep(1)
+    done.append("slow")
+
+
+app = FastAPI(lifespan=node.lifespan)
+app.mount("/detent", node.dashboard)
+
+
+@app.post("/slow")
+async def start() -> str:
+    return (await slow.enqueue()).id
+
+
+with TestClient(app) as client:
+    print(client.post("/slow").json())
+    time.sleep(0.5)
+print(done)
+assert done == ["slow"]
+print("yes: one line, with the dashboard mounted; runs under way end, and others wait in the database")

@@ -1,0 +1,37 @@
+import asyncio
+import contextlib
+import time
+
+from fastapi import FastAPI
+from fastapi.testclient import TestClient
+from taskiq_setup import broker, worker
+
+done = []
+
+
+@broker.task
+async def slow() -> None:
+    await asyncio.sleep(1)
+    done.append("slow")
+
+
+@contextlib.asynccontextmanager
+async def lifespan(app: FastAPI):
+    async with worker():  # run_receiver_task; taskiq-fastapi serves workers in a process of their own
+        yield
+
+
+app = FastAPI(lifespan=lifespan)
+
+
+@app.post("/slow")
+async def start() -> str:
+    return (await slow.kiq()).task_id
+
+
+with TestClient(app) as client:
+    print(client.post("/slow").json())
+    time.sleep(0.5)
+print(done)
+word = "yes" if done == ["slow"] else "partly"
+print(f"{word}: run_receiver_task in a lifespan, FastAPI's dependencies apart; a task under way ended: {bool(done)}")
