@@ -160,9 +160,9 @@ def _start(flags: dict[str, object], roles: tuple[str, ...], demo: bool = False)
     settings = load_settings(flags)
     if demo and settings.tls_given:
         raise UsageError("--demo calls this server without TLS: leave out --tls-cert, --tls-key and --tls-client-ca.")
-    from detent.node import node
+    from detent.node import process
 
-    return node.run(settings, roles=roles, demo=_first_look() if demo else None)
+    return process.run(settings, roles=roles, demo=_first_look() if demo else None)
 
 
 def _first_look() -> LiveDemo:

@@ -40,6 +40,21 @@ def load_app(reference: str) -> Detent:
     return app
 
 
+def reference_of(app: Detent) -> str | None:
+    """`package.module:name` of an app that is imported already; None if it is no variable of a module. Of several
+    modules that have it, the one counts that defines a function of the app, or else the first that was imported."""
+    found = [
+        (module.__name__, name)
+        for module in list(sys.modules.values())
+        if isinstance(module, ModuleType) and module.__name__ != "__main__"  # nobody else can import that
+        for name, value in list(vars(module).items())
+        if value is app
+    ]
+    homes = {reference.partition(":")[0] for reference in app.functions}
+    found.sort(key=lambda place: place[0] not in homes)  # stable: the first import otherwise
+    return f"{found[0][0]}:{found[0][1]}" if found else None
+
+
 def _imported(reference: str, name: str) -> ModuleType:
     try:
         return import_module(name)
