@@ -25,8 +25,9 @@ class Binding:
     def __init__(
         self, function: Callable[..., Any], local: Mapping[str, Any] | None = None, *, named: bool = False
     ) -> None:
-        """`named`: its reference is not its own name. `local` are names that annotations may use, besides those of the function's module. Names that are not
-        defined yet are looked up again at the first use, or by `check`."""
+        """`named`: it is registered under another name than its own. `local` are names that annotations may use, besides
+        those of the function's module. Names that are not defined yet are looked up again at the first use, or by
+        `check`."""
         self.function = function
         self.signature = read_signature(function, named=named)
         self.is_async = inspect.iscoroutinefunction(function)
