@@ -31,9 +31,9 @@ _PLACE = re.compile(r"(\d{1,19})\.(\d{1,10})")
 
 
 class LogQuery(Struct, forbid_unknown_fields=True):
-    """`attempt`: only the lines of this one."""
+    """`attempt`: only the lines of this one; 0: of all."""
 
-    attempt: Annotated[int, Meta(ge=1, le=32_767)] | None = None
+    attempt: Annotated[int, Meta(ge=0, le=32_767)] = 0
     cursor: str | None = None
     limit: Annotated[int, Meta(ge=1, le=1000)] = 500
 
@@ -49,10 +49,10 @@ class LogHeaders(Struct):
 async def list_run_logs(api: Api, id: str, query: LogQuery, headers: LogHeaders) -> Reply[LogPage]:  # noqa: A002 - the name of the path parameter is part of the contract
     """List the lines that a run has written, or follow them as events."""
     key = run_key(str((await found_run(api, id)).id))
-    place = _place(headers.last_event_id or query.cursor)
+    place, attempt = _place(headers.last_event_id or query.cursor), query.attempt or None
     if EVENTS in (headers.accept or ""):
-        return typing.cast("Reply[LogPage]", api.streams.follow(api.caller, key, place, query.attempt))
-    part = await api.store.output.read(key, place, tenant=api.tenant, attempt=query.attempt, limit=query.limit)
+        return typing.cast("Reply[LogPage]", api.streams.follow(api.caller, key, place, attempt))
+    part = await api.store.output.read(key, place, tenant=api.tenant, attempt=attempt, limit=query.limit)
     last = place_text(part.place)
     page = LogPage(items=part.lines, left_out=part.left_out, next_cursor=last if part.more else None, last=last)
     return Reply(page)

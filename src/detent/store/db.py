@@ -49,7 +49,8 @@ CONNECTION_SECONDS = 4.0
 MAX_MISSING_PARTITIONS = 400
 # How many connections each pool may have, and after how many seconds without use it closes all but one. The node's own
 # pools keep their connections: when other clients have taken all that the server has, the node can go on.
-POOLS = {
+Sizes = Mapping[PoolName, tuple[int, float]]
+POOLS: Sizes = {
     PoolName.FIRE: (2, 0.0),
     PoolName.WORK: (4, 0.0),
     PoolName.FAILOVER: (1, 0.0),
@@ -202,13 +203,7 @@ class Database:
     transaction."""
 
     def __init__(
-        self,
-        url: str,
-        schema: str = "detent",
-        *,
-        pooled: bool = False,
-        ttl: float = DEFAULT_TTL,
-        pools: Mapping[PoolName, tuple[int, float]] = POOLS,
+        self, url: str, schema: str = "detent", *, pooled: bool = False, ttl: float = DEFAULT_TTL, pools: Sizes = POOLS
     ) -> None:
         """`pools` are those that this process needs: a program that only enqueues has no use for those of a node."""
         self.url = url

@@ -26,7 +26,9 @@ from detent.telemetry.capture import mask_in_use, sink_in_use
 _level = logging.INFO
 _PLAIN = (str, int, float, list, tuple, dict, type(None))
 # What detent itself uses: at level info these describe each of their own steps.
-_LIBRARIES = ("aiohttp", "asyncio", "asyncpg", "botocore", "httpcore", "httpx", "kazoo", "opentelemetry", "urllib3")
+_LIBRARIES = (
+    *("aiohttp", "asyncio", "asyncpg", "botocore", "httpcore", "httpx", "kazoo", "opentelemetry", "urllib3", "uvicorn"),
+)
 
 
 @contextmanager

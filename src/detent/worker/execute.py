@@ -113,10 +113,8 @@ def masked_result(result: str | None, mask: Mask) -> str | None:
 def is_retryable(spec: JobSpec, failed: Failed) -> bool:
     """Whether to retry: the failure allows it, and so does the job. `retry_on` says nothing about failures that are no
     exceptions, such as a process that died."""
-    if not failed.retryable or not (spec.no_retry_on or spec.retry_on):
-        return failed.retryable
     kinds = kinds_in(failed)
-    if any(name in spec.no_retry_on for name in kinds):
+    if not failed.retryable or any(name in spec.no_retry_on for name in kinds):
         return False
     return not spec.retry_on or not kinds or ASKED in kinds or any(name in spec.retry_on for name in kinds)
 
@@ -124,7 +122,7 @@ def is_retryable(spec: JobSpec, failed: Failed) -> bool:
 def kinds_in(failed: Failed) -> tuple[str, ...]:
     """The names of its exception, from the class to its bases. An attempt over its time limit counts as a
     TimeoutError."""
-    return failed.kinds or (OVERDUE if failed.outcome == "timeout" else ())
+    return tuple(failed.kinds) or (OVERDUE if failed.outcome == "timeout" else ())
 
 
 def wait_asked(spec: JobSpec, failed: Failed) -> float | None:
