@@ -57,7 +57,9 @@ def doctor(story: tuple[str, ...], job: str | None, **flags: str | None) -> int:
     """
     import asyncio
 
-    settings = client_settings(**flags)
+    from detent.cli.doctor.data_folder import with_data_folder
+
+    settings = with_data_folder(client_settings(**flags))
     findings, stories = asyncio.run(_examine(settings, story, job))
     if invocation().format == "json":
         document = {"checks": [one.document() for one in findings], "stories": [one.document() for one in stories]}
