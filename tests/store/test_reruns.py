@@ -393,3 +393,40 @@ async def test_discarding_goes_on_some_at_a_time_and_touches_no_other_tenant(ver
     assert await verbs.dead_letters.discard_all(DeadLetterFilter(before=AT + 3 * HOUR), 3) == DeadLetterChunk(
         [keys[3]], 0
     )
+
+
+async def test_the_attempts_of_a_redriven_run_are_numbered_on_and_its_retries_are_counted_anew(
+    verbs: Store, look: Any
+) -> None:
+    job = await add_job(look)
+    key = await finished(look, job)
+    for number in range(1, 5):
+        await look.execute(
+            "INSERT INTO attempts (job, scheduled_at, serial, token, node, started_at, finished_at, attempt, outcome)"
+            " VALUES ($1, $2, 0, $3, $4, $2, $2, $5, 'failed')",
+            *(job, AT, 1 << 22 | number + 5, NODE, number),
+        )
+    for life in (1, 2):
+        await verbs.reruns.redrive([key])
+        await look.execute("DELETE FROM nodes")
+        waiting = await verbs.runs.get(key)
+        assert waiting is not None and waiting.attempt == 4 + life
+        assert await look.fetchval("SELECT attempt FROM live_runs") == 1
+        await settle(verbs, look, RunStatus.DEAD if life == 1 else RunStatus.SUCCEEDED)
+        run = await verbs.runs.get(key)
+        assert run is not None and run.attempt == 4 + life
+    assert [attempt.attempt for attempt in run.attempts][-1] == 6
+    assert len({attempt.attempt for attempt in run.attempts}) == len(run.attempts)
+
+
+async def test_what_was_asked_for_after_its_tick_is_not_late(verbs: Store, look: Any) -> None:
+    """A re-run, and a backfill of a tick from before the job was created."""
+    job = await add_job(look)
+    await look.execute("UPDATE jobs SET created_at = $1", AT - HOUR)
+    again = await JobOperations(verbs).runs.retry(await finished(look, job))
+    early = await finished(look, job, AT - 2 * HOUR)
+    await settle(verbs, look)
+    await look.execute("UPDATE run_history SET started_at = now()")
+    for key, late in ((RunKey(job, AT), True), (again, False), (early, False)):
+        run = await verbs.runs.get(key)
+        assert run is not None and run.started_at is not None and (run.lateness_ms is not None) is late

@@ -52,6 +52,7 @@ async def add_history(sql: Any, job: int, at: datetime, status: RunStatus, **col
 
 
 async def claimed(store: Store, sql: Any, job: int) -> Claim:
+    await sql.execute("UPDATE jobs SET created_at = $1", AT)
     await add_live_run(sql, job, AT)
     (claim,) = await store.live_runs.claim(NODE, 1, [1], 10)
     return claim

@@ -12,6 +12,7 @@ from detent.cli import output
 from detent.cli.base import command, option
 from detent.cli.files import JobFileError, file_options, read_declared
 from detent.cli.invocation import api_options, connect, format_options, invocation
+from detent.domain.counts import plural
 from detent.errors import UsageError
 
 if TYPE_CHECKING:
@@ -98,7 +99,7 @@ def validate(files: tuple[str, ...], recursive: bool) -> int:
             output.say(f"{job.source}:{job.line}: note: {warning}")
     if invocation().format == "json":
         output.print_json({"jobs": len(declared), "faults": []})
-    output.say(f"{len(declared)} job{'' if len(declared) == 1 else 's'}, no errors.")
+    output.say(f"{plural(len(declared), 'job')}, no errors.")
     return 0
 
 
@@ -125,7 +126,7 @@ def export(owner: str | None, form: str, path: str | None) -> None:
         output.say("note: The file contains headers and environment variables, including secrets: store it safely.")
     paused = sum(job["status"] == "paused" for job in jobs)
     output.say(
-        f"Exported {len(jobs)} jobs{f'; {paused} are paused, which the file does not record' if paused else ''}."
+        f"Exported {plural(len(jobs), 'job')}{f'; {paused} paused, which the file does not record' if paused else ''}."
     )
 
 

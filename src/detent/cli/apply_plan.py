@@ -13,6 +13,7 @@ from detent.cli.invocation import invocation
 from detent.cli.output import Item
 from detent.cli.progress import Progress
 from detent.cli.text import clean, flat
+from detent.domain.counts import plural
 from detent.errors import DetentError, ManyFaults, NotFound
 
 if TYPE_CHECKING:
@@ -166,7 +167,7 @@ def carry_out(client: JsonClient, plan: Plan) -> dict[str, int]:
         made = done["created"] + done["updated"] + done["deleted"]
         if made:
             cause = error.message.rstrip(".")
-            error.message = f"{cause}. {made} of {plan.changes} changes were made: repeat the command to continue."
+            error.message = f"{cause}. {made} of {plural(plan.changes, 'change')} made: repeat the command to continue."
         raise
     return done
 
@@ -197,9 +198,7 @@ def _refused(jobs: Sequence[Declared], error: ManyFaults) -> DetailedError:
         job = jobs[int(index)]
         lines.append(f"{job.source}:{job.line}: {fault.message}")
     count = len(lines)
-    return DetailedError(
-        f"The server refused {count} job{'' if count == 1 else 's'}: no job of that batch was changed.", lines
-    )
+    return DetailedError(f"The server refused {plural(count, 'job')}: no job of that batch was changed.", lines)
 
 
 def _delete(client: JsonClient, step: PlanStep) -> None:

@@ -14,6 +14,7 @@ from detent.cli.base import command, group, option
 from detent.cli.invocation import api_options, connect, invocation, read_number
 from detent.cli.output import Column, Item
 from detent.cli.runs import paging_options
+from detent.domain.counts import plural
 from detent.errors import UsageError
 
 if TYPE_CHECKING:
@@ -257,4 +258,4 @@ def _events(count: int) -> str:
 
 
 def _count(count: int, noun: str) -> str:
-    return f"{count:,} {noun}{'' if count == 1 else 's'}"
+    return plural(count, noun)

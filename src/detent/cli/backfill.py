@@ -14,6 +14,7 @@ from detent.cli.invocation import api_options, connect, invocation, read_number
 from detent.cli.job_changes import job
 from detent.cli.jobs import argument, zone_of
 from detent.cli.output import Column
+from detent.domain.counts import plural
 
 __all__ = ["job"]  # with these verbs
 
@@ -137,7 +138,7 @@ def _print_plan(job_name: str, planned: dict[str, Any], *, listed: bool) -> None
         output.print_lines((tick,) for tick in planned["items"])
         if planned["ticks"] > len(planned["items"]):
             more = planned["ticks"] - len(planned["items"])
-            output.say(f"… and {more} more tick{'' if more == 1 else 's'}.")
+            output.say(f"… and {plural(more, 'more tick')}.")
     output.say(f"{_planned(planned, capital=True)} of {job_name} would run.")
     _print(planned)
 
@@ -158,4 +159,4 @@ def _planned(answer: dict[str, Any], *, capital: bool = False) -> str:
 
 
 def _ticks(count: int) -> str:
-    return f"{count} tick{'' if count == 1 else 's'}"
+    return plural(count, "tick")

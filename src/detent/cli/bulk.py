@@ -13,6 +13,7 @@ from detent.cli import output, times
 from detent.cli.base import option
 from detent.cli.invocation import complete_job, connect, invocation
 from detent.cli.progress import Progress
+from detent.domain.counts import plural
 from detent.errors import UsageError
 
 if TYPE_CHECKING:
@@ -130,7 +131,7 @@ def _some(count: int, sample: list[dict[str, Any]]) -> str:
 
 
 def _jobs(count: int) -> str:
-    return f"{count:,} job{'' if count == 1 else 's'}"
+    return plural(count, "job")
 
 
 def _left(count: int) -> str:

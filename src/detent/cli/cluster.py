@@ -15,6 +15,7 @@ from detent.cli.invocation import api_options, complete_node, connect, invocatio
 from detent.cli.output import Column, Item
 from detent.cli.watch import watch as watching
 from detent.cli.watch import watch_option
+from detent.domain.counts import plural
 from detent.domain.identity import token_text
 from detent.errors import Conflict, NotFound, UsageError
 
@@ -73,7 +74,7 @@ def taken_over(node: Item) -> str:
     parts = []
     for taker in node["taken_over_by"]:
         held = [(taker["partitions"], "partition"), (taker["runs"] or 0, "run")]
-        counts = ", ".join(f"{count} {noun}{'' if count == 1 else 's'}" for count, noun in held if count)
+        counts = ", ".join(plural(count, noun) for count, noun in held if count)
         parts.append(f"{taker['node'][:SHORT]}: {counts}")
     return "; ".join(parts)
 
@@ -183,8 +184,10 @@ def find(nodes: list[Item], given: str) -> Item:
 
 
 def _question(nodes: list[Item], chosen: Item) -> str:
-    question = f"Drain node {chosen['id'][:SHORT]}{_where(chosen)}, which leads {chosen['partitions']} partitions"
-    question += f" and has {chosen['running']} runs?" if chosen["running"] is not None else "?"
+    question = (
+        f"Drain node {chosen['id'][:SHORT]}{_where(chosen)}, which leads {plural(chosen['partitions'], 'partition')}"
+    )
+    question += f" and has {plural(chosen['running'], 'run')}?" if chosen["running"] is not None else "?"
     others = [node for node in nodes if node["state"] == "alive" and node["id"] != chosen["id"]]
     for role, lack in (("scheduler", "no tick will fire"), ("worker", "runs will wait")):
         if role in chosen["roles"] and not any(role in node["roles"] for node in others):
@@ -202,7 +205,7 @@ def _until_drained(client: JsonClient, answer: Item, limit: float | None) -> Ite
     pause = threading.Event()
     while answer["partitions"] or answer["running"]:
         if deadline is not None and time.monotonic() >= deadline:
-            left = f"leads {answer['partitions']} partitions and has {answer['running']} runs"
+            left = f"leads {plural(answer['partitions'], 'partition')} and has {plural(answer['running'], 'run')}"
             raise TimedOut(f"Node {answer['id'][:SHORT]} still {left} after {limit:g} s.")
         pause.wait(POLL_SECONDS)
         found = [node for node in client.get_cluster()["nodes"] if node["id"] == answer["id"]]

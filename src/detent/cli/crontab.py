@@ -13,6 +13,7 @@ from detent.cli.base import command, group, option
 from detent.cli.files import STDIN, read_text
 from detent.cli.invocation import api_options, connect, invocation
 from detent.cli.text import clean
+from detent.domain.counts import plural
 from detent.errors import UsageError
 
 if TYPE_CHECKING:
@@ -139,7 +140,7 @@ def _show(translation: Translation, options: ImportOptions) -> None:
     for note in translation.notes:
         output.say(f"note: {note}")
     jobs, refused = len(translation.jobs), len(translation.refused)
-    output.say(f"{jobs} job{'' if jobs == 1 else 's'}; {refused} line{'' if refused == 1 else 's'} cannot be imported.")
+    output.say(f"{plural(jobs, 'job')}; {plural(refused, 'line')} cannot be imported.")
 
 
 def _show_verdict(verdict: ImportVerdict) -> None:
@@ -182,7 +183,7 @@ def _write(translation: Translation, options: ImportOptions, path: Path) -> int:
         path.expanduser().write_text(write(whole), "utf-8")
     except OSError as error:
         raise UsageError(f"{path} cannot be written ({error.strerror}).") from error
-    output.say(f"Wrote {len(translation.jobs)} jobs to {path}: review it, then run `detent apply -f {path}`.")
+    output.say(f"Wrote {plural(len(translation.jobs), 'job')} to {path}: review it, then run `detent apply -f {path}`.")
     return 0
 
 

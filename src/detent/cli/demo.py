@@ -7,6 +7,7 @@ from detent.cli.base import command, option
 from detent.cli.database import reaches_database
 from detent.cli.invocation import load_settings, read_number
 from detent.cli.nodes import PANEL
+from detent.domain.counts import plural
 
 
 @command(None, "demo", panel=PANEL, examples=("detent demo", "detent demo --days 7 --data-dir .detent"))
@@ -37,5 +38,7 @@ def demo(days: str, beside: bool, port: str, **flags: str | None) -> None:
             return await fill(store, back, echo, beside=beside)
 
     made = asyncio.run(work())
-    output.say(f"Created {made.jobs} jobs with {made.runs:,} runs over {back} days; {made.dead} runs are dead.")
+    output.say(
+        f"Created {plural(made.jobs, 'job')} with {plural(made.runs, 'run')} over {plural(back, 'day')}; dead: {made.dead}."
+    )
     output.say("Run `detent serve --demo` and open the address that it prints.")

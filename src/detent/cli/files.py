@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from detent.cli import times
 from detent.cli.base import F, option
 from detent.cli.failures import DetailedError
+from detent.domain.counts import plural
 from detent.errors import UsageError
 
 if TYPE_CHECKING:
@@ -54,7 +55,7 @@ class JobFileError(DetailedError):
     def __init__(self, faults: Sequence[FileFault]) -> None:
         count, files = len(faults), len({fault.source for fault in faults})
         where = f" in {files} files" if files > 1 else ""
-        super().__init__(f"{count} error{'' if count == 1 else 's'}{where}: nothing was changed.", [*map(str, faults)])
+        super().__init__(f"{plural(count, 'error')}{where}: nothing was changed.", [*map(str, faults)])
         self.faults = faults
 
 

@@ -16,6 +16,7 @@ from detent.cli.base import command, group, option
 from detent.cli.invocation import api_options, complete_job, connect
 from detent.cli.progress import Progress
 from detent.cli.runs import status_option
+from detent.domain.counts import plural
 from detent.domain.text import csv_cell, visible_json
 from detent.errors import UsageError
 
@@ -75,7 +76,7 @@ def export(since: str | None, until: str | None, job: str | None, status: tuple[
             count += len(page)
             if page:
                 progress.update(_percent(start, end, page[-1]) if start else count)
-    output.say(f"Exported {count:,} run{'' if count == 1 else 's'}.")
+    output.say(f"Exported {plural(count, 'run')}.")
 
 
 def _pages(runs: JsonPages) -> Iterator[list[dict[str, Any]]]:

@@ -18,6 +18,7 @@ from detent.cli.invocation import api_options, connect, invocation, read_number
 from detent.cli.jobs import argument, job, zone_of
 from detent.cli.output import Item
 from detent.cli.runs import check_wait, say_started, wait_options
+from detent.domain.counts import plural
 from detent.domain.states import OPEN
 from detent.errors import UsageError
 
@@ -245,8 +246,11 @@ def cancel(job_name: str, dry_run: bool, yes: bool) -> int:
     """Cancel the unfinished runs of a job; running ones are asked to stop."""
     with connect() as client:
         runs = client.list_runs(job_name, status=tuple(OPEN)).gather(MAX_RUNS)["items"]
-        more = " or more" if len(runs) >= MAX_RUNS else ""
-        many = f"{len(runs)}{more} run{'' if len(runs) == 1 else 's'} of {job_name}"
+        many = (
+            f"{MAX_RUNS:,} or more runs of {job_name}"
+            if len(runs) >= MAX_RUNS
+            else f"{plural(len(runs), 'run')} of {job_name}"
+        )
         if dry_run or not runs:
             output.say(f"Would cancel {many}.")
             return 0

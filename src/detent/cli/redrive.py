@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from detent.cli import output
 from detent.cli.invocation import invocation
 from detent.cli.progress import Progress
+from detent.domain.counts import plural
 from detent.domain.pace import STEP_SECONDS, pace
 from detent.errors import Conflict, UsageError
 
@@ -206,8 +207,8 @@ def _say_retried(count: int) -> None:
 
 
 def _runs(count: int) -> str:
-    return f"{count} run{'' if count == 1 else 's'}"
+    return plural(count, "run")
 
 
 def _dead(count: int) -> str:
-    return f"{count} dead run{'' if count == 1 else 's'}"
+    return plural(count, "dead run")

@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator
 from datetime import datetime
+from uuid import UUID
 
 from detent.cli import output, times
 from detent.cli.base import on_terminal
@@ -16,6 +17,7 @@ from detent.cli.invocation import invocation
 from detent.cli.output import Column, Field, Item
 from detent.cli.text import clean
 from detent.domain.counts import plural
+from detent.domain.identity import decode_run_id
 
 COLUMNS = (
     Column("ID", lambda run: run["id"]),
@@ -56,8 +58,11 @@ def note(run: Item) -> str | None:
 
 
 def lateness(run: Item) -> str:
-    """How late a run started; one that was asked for after its tick is not late against that tick."""
-    return times.span(run["lateness_ms"])
+    """How late a run started. One that was asked for after its tick, as in a backfill, is not late."""
+    if run["lateness_ms"] is not None or run["started_at"] is None:
+        return times.span(run["lateness_ms"])
+    key = decode_run_id(UUID(run["id"]))
+    return "re-run" if key is not None and key.repeat else "backfill"
 
 
 def history_columns() -> tuple[Column, ...]:
@@ -141,6 +146,8 @@ def _started_late(run: Item) -> str:
     late = lateness(run)
     if not late:
         return ""
+    if run["lateness_ms"] is None:
+        return f" ({late})"
     return f", {late} late" if (run["attempt"] or 1) == 1 else f" (the first attempt {late} late)"
 
 

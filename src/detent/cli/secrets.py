@@ -13,6 +13,7 @@ from detent.cli.base import command, group, option
 from detent.cli.invocation import api_options, connect, format_options, invocation
 from detent.cli.output import Column, Item
 from detent.cli.text import clean
+from detent.domain.counts import plural
 from detent.errors import UsageError
 
 secret = group("secret", "Store and rotate secrets that jobs refer to.", panel="Administration")
@@ -153,7 +154,7 @@ def rotate_key() -> None:
         while not done or done[-1]["remaining"]:
             done.append(client.rotate_secret_key())
     changed, key_id = sum(one["rewrapped"] for one in done), done[-1]["key_id"]
-    output.say(f"All secrets are under the key {key_id}: {changed} versions changed.")
+    output.say(f"All secrets are under the key {key_id}: {plural(changed, 'version')} changed.")
     if invocation().format == "json":
         output.print_json({"key_id": key_id, "rewrapped": changed})
 

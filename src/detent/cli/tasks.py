@@ -17,6 +17,7 @@ from detent.cli.output import Column, Item
 from detent.cli.runs import check_wait, paging_options, wait_for, wait_options
 from detent.cli.watch import watch as watching
 from detent.cli.watch import watch_option
+from detent.domain.counts import plural
 from detent.errors import UsageError
 
 if TYPE_CHECKING:
@@ -147,7 +148,7 @@ def _enqueue_file(client: JsonClient, name: str, file: str) -> None:
     created = sum(item["created"] for item in items)
     others = len(items) - created
     kept = f"; {others:,} had a run with their unique key already" if others else ""
-    output.say(f"Enqueued {created:,} run{'' if created == 1 else 's'} of {name}{kept}.")
+    output.say(f"Enqueued {plural(created, 'run')} of {name}{kept}.")
     if invocation().format == "json":
         output.print_json({"items": items})
     else:

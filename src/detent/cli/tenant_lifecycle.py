@@ -12,6 +12,7 @@ from detent.cli.base import command, option
 from detent.cli.invocation import api_options, connect, invocation
 from detent.cli.output import Column, Item
 from detent.cli.tenants import tenant
+from detent.domain.counts import plural
 from detent.errors import NotFound
 
 __all__ = ["tenant"]
@@ -117,7 +118,7 @@ def _print_count(contents: Item) -> int:
         Column("ROWS", lambda row: row["rows"], lambda row, at: f"{row['rows']:,}", right=True),
     )
     output.print_page({"items": rows, "next_cursor": None}, columns, "It owns nothing.", identity="table")
-    output.say(f"Would delete {contents['total']:,} rows of {contents['name']}.")
+    output.say(f"Would delete {plural(contents['total'], 'row')} of {contents['name']}.")
     return 0
 
 

@@ -12,6 +12,7 @@ from detent.cli.base import command, group, option
 from detent.cli.invocation import api_options, connect, invocation
 from detent.cli.output import Column, Field, Item
 from detent.cli.runs import paging_options
+from detent.domain.counts import plural
 from detent.errors import UsageError
 
 tenant = group(
@@ -275,5 +276,5 @@ def _state(tenant: Item) -> Iterator[Field]:
     deletion = tenant["deletion"]
     if deletion is not None:
         rows = sum(deletion["deleted"].values())
-        text = f"since {times.absolute(deletion['requested_at'])}, {rows:,} rows deleted so far"
+        text = f"since {times.absolute(deletion['requested_at'])}, {plural(rows, 'row')} deleted so far"
         yield Field("deletion", "Being deleted", rows, text)

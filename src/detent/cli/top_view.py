@@ -15,6 +15,7 @@ from detent.cli import output, times
 from detent.cli.cluster import SHORT, offset
 from detent.cli.output import Column, Item
 from detent.cli.text import flat
+from detent.domain.counts import plural
 
 if TYPE_CHECKING:
     from datetime import datetime
@@ -76,7 +77,7 @@ class TopView:
             yield Text(flat(trouble), style="bold red")
         alive = Counter(node["state"] for node in cluster["nodes"])
         count = len(cluster["problems"])
-        health = "healthy" if not count else f"{count} problem{'' if count == 1 else 's'}"
+        health = "healthy" if not count else plural(count, "problem")
         states = ", ".join(f"{alive[state]} {state}" for state in ("alive", "draining", "evicted") if alive[state])
         health = f"● {'paused, ' if cluster['held'] else ''}{health}"
         yield Text.assemble((health, "green" if not count else "bold red"), f"   nodes: {states or 'none'}")
@@ -89,7 +90,7 @@ class TopView:
         if shown:
             yield output.table(shown, self._columns(), at, width)
         if len(shown) < len(nodes):
-            yield Text(f"and {len(nodes) - len(shown)} more nodes: `detent node list` shows all", style="dim")
+            yield Text(f"and {plural(len(nodes) - len(shown), 'more node')}: `detent node list` shows all", style="dim")
 
     def _columns(self) -> Sequence[Column]:
         return (
@@ -153,13 +154,13 @@ class TopView:
         from rich.text import Text
 
         elections = cluster["elections"]
-        yield _labelled("elections", Text(f"{elections['last_hour']} partitions taken in the last hour"))
+        yield _labelled("elections", Text(f"{plural(elections['last_hour'], 'partition')} taken in the last hour"))
         for taken in elections["recent"][:most]:
             when = f"{times.relative(taken['at'], at):>{LABEL - 2}}  "
             letter = self.letters.get(taken["node"], " ")
             name = (f"{letter} {flat(taken['node'][:SHORT])}", self._colour(taken["node"]))
             count = taken["partitions"]
-            yield Text.assemble((when, "dim"), name, f" took {count} partition{'' if count == 1 else 's'}")
+            yield Text.assemble((when, "dim"), name, f" took {plural(count, 'partition')}")
 
     def _colour(self, node: str) -> str:
         letter = self.letters.get(node)

@@ -7,6 +7,7 @@ from datetime import datetime
 from typing import Literal, NamedTuple
 
 from detent.contract.cluster import ClusterHold, ClusterNode, ClusterPartition, Elections, FormerNode, Lag, NodeTakeOver
+from detent.domain.counts import plural
 
 CLOCK_OFFSET_MS = 200
 OVERDUE_MS = 10_000
@@ -131,7 +132,8 @@ def _lost(former: Sequence[FormerNode]) -> Iterator[Finding]:
     for node in lost[:FEW]:
         yield Finding("lost", lost_sentence(node), node.id)
     if len(lost) > FEW:
-        others = f"{len(lost) - FEW} more nodes stopped answering in the last day: `detent node list --all` lists them."
+        others = plural(len(lost) - FEW, "more node")
+        others += " stopped answering in the last day: `detent node list --all` lists them."
         yield Finding("lost", others)
 
 

@@ -102,10 +102,6 @@ def _cut(text: str) -> str:
     return f"{text[:MAX_SHOWN_CHARACTERS]}\n… {hidden:,} more characters: the API returns the full text."
 
 
-def plural(count: int, noun: str, many: str | None = None) -> str:
-    return f"{count:,} {noun if count == 1 else many or noun + 's'}"
-
-
 def query(path: str, **values: object) -> str:
     given = {name: str(value) for name, value in values.items() if value not in (None, "")}
     return f"{path}?{urlencode(given)}" if given else path

@@ -12,6 +12,7 @@ from detent.contract.cluster import Cluster
 from detent.dashboard.figures import last_hour
 from detent.dashboard.incidents import OpenIncident, describe_incident
 from detent.dashboard.page import PageRequest
+from detent.domain.counts import plural
 from detent.runtime.clock import monotonic
 from detent.store.jobs import DEFAULT_TENANT
 
@@ -205,7 +206,7 @@ async def _of_work(page: PageRequest, figures: dict[str, Any], dead: tuple[int, 
     backlog, jobs = await page.api.store.overview.backlog(tenant=page.tenant)
     found = []
     if figures.get("missed"):
-        missed = f"{figures['missed']:,} ticks were missed in the last hour."
+        missed = f"{plural(figures['missed'], 'tick was', 'ticks were')} missed in the last hour."
         found.append(ProblemCard("missed", missed, ADVICE["missed"], "/runs?search=status%3Amissed"))
     if figures["p99"] is not None and figures["p99"] > LATE_SECONDS:
         late = f"In the last hour, 1% of runs started more than {figures['p99']:.0f} s after their tick."
@@ -214,7 +215,7 @@ async def _of_work(page: PageRequest, figures: dict[str, Any], dead: tuple[int, 
         number, need = f"{dead[0]:,}{' or more' if dead[1] else ''}", "run needs" if dead[0] == 1 else "runs need"
         found.append(ProblemCard("dead", f"{number} dead {need} action.", ADVICE["dead"], "/dead-letters", False))
     if backlog >= LARGE_BACKLOG:
-        behind = f"{backlog:,} missed ticks of {jobs:,} jobs are left to run."
+        behind = f"{plural(backlog, 'missed tick')} of {plural(jobs, 'job')} left to run."
         found.append(ProblemCard("backlog", behind, ADVICE["backlog"], "/jobs", False))
     return found
 

@@ -11,6 +11,7 @@ import msgspec
 from detent.dashboard import formatting
 from detent.dashboard.assets import Assets
 from detent.dashboard.svg import bars_svg, lane_svg
+from detent.domain.counts import plural
 from detent.domain.identity import token_text
 from detent.domain.text import visible
 from detent.version import __version__
@@ -39,7 +40,7 @@ def environment(assets: Assets) -> jinja2.Environment:
     made.filters["token"] = token_text
     made.tests["known"] = lambda value: value is not msgspec.UNSET
     made.globals |= {"asset": assets.url, "version": __version__}
-    made.globals |= {"plural": formatting.plural, "link": formatting.query}
+    made.globals |= {"plural": plural, "link": formatting.query}
     made.globals |= {"bars": bars_svg, "lane": lane_svg}
     made.globals["ui"] = made.get_template("macros.html").module
     return made

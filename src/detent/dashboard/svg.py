@@ -11,7 +11,8 @@ from functools import lru_cache
 from markupsafe import Markup, escape
 
 from detent.dashboard.charts import ChartMark, bars
-from detent.dashboard.formatting import plain_time, plural, seconds, state_class
+from detent.dashboard.formatting import plain_time, seconds, state_class
+from detent.domain.counts import plural
 from detent.store.overview import RecentRun
 
 STEP = 5

@@ -13,6 +13,7 @@ from typing import NamedTuple
 
 from detent.contract.cluster import ClusterHold
 from detent.contract.run import Attempt, Run
+from detent.domain.counts import plural
 from detent.domain.ledger import CATCHING_UP, DUE, PAUSED, Entry
 from detent.domain.ledger_ticks import MISSING, SCHEDULED, TO_BE_SKIPPED
 from detent.domain.schedule import Schedule
@@ -363,4 +364,4 @@ def span(length: timedelta) -> str:
 
 
 def _ticks(count: int) -> str:
-    return "1 tick" if count == 1 else f"{count} ticks"
+    return plural(count, "tick")

@@ -9,6 +9,7 @@ from typing import NamedTuple
 from uuid import UUID
 
 from detent.contract.run import Run
+from detent.domain.counts import plural
 from detent.domain.states import OPEN
 from detent.jobs.explanation import Facts, JobEvent, TickNarrator, span
 
@@ -120,4 +121,4 @@ class RunNarrator(TickNarrator):
 
 
 def _runs(count: int) -> str:
-    return f"{MAX_AHEAD:,} or more runs" if count >= MAX_AHEAD else "1 run" if count == 1 else f"{count} runs"
+    return f"{MAX_AHEAD:,} or more runs" if count >= MAX_AHEAD else plural(count, "run")

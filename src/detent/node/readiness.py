@@ -10,6 +10,7 @@ import asyncio
 from collections.abc import Callable, Iterator
 
 from detent.cluster.diagnosis import CLOCK_OFFSET_MS, set_aside
+from detent.domain.counts import plural
 from detent.domain.identity import PARTITIONS, node_name
 from detent.errors import DetentError
 from detent.node.session import Session
@@ -104,7 +105,7 @@ def _schema(pulse: Pulse) -> Check:
 def _history(pulse: Pulse) -> Check:
     if pulse.history_days < 0:
         return Check(False, "There is no partition for today, so no run can be recorded: start a scheduler.")
-    found = f"There are partitions for today and the next {pulse.history_days} days."
+    found = f"There are partitions for today and the next {plural(pulse.history_days, 'day')}."
     return Check(pulse.history_days >= FEW_DAYS, found, needed=False)
 
 

@@ -21,6 +21,7 @@ NULL = msgspec.Raw(b"null")
 FAULTS = frozenset({"failed", "timeout", "lost"})
 MILLISECOND = timedelta(milliseconds=1)
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+JUST_BEFORE = timedelta(minutes=1)  # a job that is to run now is created a moment after its tick
 
 
 class Origin(NamedTuple):
@@ -30,6 +31,7 @@ class Origin(NamedTuple):
     name: str
     template: str | None
     timezone: str
+    created_at: datetime
 
 
 def key_of(row: Row) -> RunKey:
@@ -47,7 +49,7 @@ def run_of(
 ) -> Run:
     """`workers`: the names of pull workers, by the number that owns their runs."""
     key, status = key_of(row), status_of(row)
-    attempts = _with_last_attempt(row, status, kept, workers)
+    attempts, number = _numbered_on(row, _with_last_attempt(row, status, kept, workers))
     started, finished = row["started_at"], row["finished_at"]
     first_start = min((a.started_at for a in attempts if a.started_at is not None), default=started)
     return Run(
@@ -57,12 +59,12 @@ def run_of(
         scheduled_at=key.scheduled_at,
         status=status,
         reason=row["reason"],
-        attempt=row["attempt"],
+        attempt=number,
         token=row["token"],
         started_at=started,
         finished_at=finished,
         duration_ms=_milliseconds(started, finished),
-        lateness_ms=_milliseconds(key.scheduled_at, first_start),
+        lateness_ms=None if _asked_for_later(key, origin) else _milliseconds(key.scheduled_at, first_start),
         node=_node(row["node"], workers),
         result=_json(row["result"]),
         error=None if status is RunStatus.SUCCEEDED else _last_error(attempts),
@@ -95,6 +97,31 @@ def _with_last_attempt(
     if status is not RunStatus.SUCCEEDED or any(attempt.token == row["token"] for attempt in kept):
         return list(kept)
     return [*kept, attempt_of({**row, "outcome": "succeeded", "error": None}, workers)]
+
+
+def _numbered_on(row: Row, attempts: Sequence[Attempt]) -> tuple[list[Attempt], int | None]:
+    """The attempts, and the present one, in one sequence of numbers.
+
+    A dead run that is retried counts its attempts anew, because its retries are counted anew: the numbers of the store
+    begin at 1 again. Otherwise they only grow, also when a node is lost."""
+    shown: list[Attempt] = []
+    before = last = 0  # how many attempts earlier lives of the run had, and the last number of this one
+    for attempt in attempts:
+        if attempt.attempt <= last and attempt.outcome != "stale":
+            before += last
+        last = attempt.attempt
+        shown.append(msgspec.structs.replace(attempt, attempt=before + last) if before else attempt)
+    if row["attempt"] is None:
+        return shown, None
+    if attempts and row["attempt"] <= last and row["token"] != attempts[-1].token:
+        before += last
+    return shown, before + row["attempt"]
+
+
+def _asked_for_later(key: RunKey, origin: Origin) -> bool:
+    """Whether a run repeats its tick, or is of a tick from before its job was created, as in backfills: it is not late,
+    however long ago its tick is."""
+    return key.repeat > 0 or (not key.manual and key.scheduled_at < origin.created_at - JUST_BEFORE)
 
 
 def _last_error(attempts: Iterable[Attempt]) -> str | None:

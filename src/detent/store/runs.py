@@ -116,7 +116,9 @@ async def documents(connection: Connection, rows: Sequence[Row], *, whole: bool 
     revisions = {(row["job"], row["revision"]) for row in rows}
     found = await connection.fetch(sql.run.READ_JOBS.text, *zip(*revisions, strict=True))
     origins = {
-        (row["job"], row["revision"]): Origin(row["id"], row["name"], row["template"], row["timezone"] or "UTC")
+        (row["job"], row["revision"]): Origin(
+            row["id"], row["name"], row["template"], row["timezone"] or "UTC", row["created_at"]
+        )
         for row in found
     }
     keys = [(row["job"], row["scheduled_at"], row["serial"]) for row in rows]

@@ -9,6 +9,7 @@ from __future__ import annotations
 from datetime import timedelta
 
 from detent.cluster.membership import Membership
+from detent.domain.counts import plural
 from detent.runtime.service import Loop
 from detent.store import Store
 from detent.targets.messenger import Message, Messenger
@@ -52,7 +53,7 @@ class Ping:
             return "all ticks are held"
         signals = await self._store.signals.read()
         if signals.partitions_without_leader:
-            return f"{signals.partitions_without_leader} partitions have no leader"
+            return f"without a leader: {plural(signals.partitions_without_leader, 'partition')}"
         if signals.oldest_due > LONGEST_DUE:
             return f"a tick has been due for {signals.oldest_due:.0f} s"
         return ""

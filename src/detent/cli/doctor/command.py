@@ -20,6 +20,7 @@ from detent.cli.invocation import (
 )
 from detent.cli.nodes import database_options
 from detent.cli.text import clean
+from detent.domain.counts import plural
 from detent.errors import DetentError, NotFound, UsageError
 
 if TYPE_CHECKING:
@@ -57,7 +58,9 @@ def doctor(story: tuple[str, ...], job: str | None, **flags: str | None) -> int:
     """
     import asyncio
 
-    settings = client_settings(**flags)
+    from detent.cli.doctor.data_folder import with_data_folder
+
+    settings = with_data_folder(client_settings(**flags))
     findings, stories = asyncio.run(_examine(settings, story, job))
     if invocation().format == "json":
         document = {"checks": [one.document() for one in findings], "stories": [one.document() for one in stories]}
@@ -240,9 +243,5 @@ def _summary(statuses: Sequence[str]) -> str:
     failed, warned = statuses.count("fail"), statuses.count("warn")
     if not failed and not warned:
         return "No problems found."
-    text = [
-        f"{count} {word}{'' if count == 1 else 's'}"
-        for count, word in ((failed, "failure"), (warned, "warning"))
-        if count
-    ]
+    text = [plural(count, word) for count, word in ((failed, "failure"), (warned, "warning")) if count]
     return f"Found {' and '.join(text)}."

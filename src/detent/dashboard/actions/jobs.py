@@ -26,6 +26,7 @@ from detent.dashboard.form import (
     schedule_from,
     without_nulls,
 )
+from detent.domain.counts import plural
 from detent.domain.documents import utc_instant
 from detent.domain.job import JobSpec
 from detent.errors import UsageError
@@ -124,9 +125,7 @@ async def retry(api: Api, names: Names, form: Form) -> ChangeAnswer:
 async def cancel(api: Api, names: Names, form: Form) -> ChangeAnswer:
     done = await lifecycle.cancel_runs_of_job(api, names["id"])
     more = " More wait: cancel again to continue." if done.more else ""
-    return ChangeAnswer(
-        f"Cancelled {len(done.cancelled):,} runs; {len(done.stopping)} running ones are being stopped.{more}"
-    )
+    return ChangeAnswer(f"Cancelled {plural(len(done.cancelled), 'run')}; being stopped: {len(done.stopping)}.{more}")
 
 
 async def delete(api: Api, names: Names, form: Form) -> ChangeAnswer:

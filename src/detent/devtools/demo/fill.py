@@ -10,6 +10,7 @@ from detent.devtools.demo.database import DemoDatabase, DemoRows
 from detent.devtools.demo.history import HistoryWriter, Month, elections
 from detent.devtools.demo.incidents import IncidentRow, incidents
 from detent.devtools.demo.jobs import demo_jobs
+from detent.domain.counts import plural
 from detent.domain.documents import MAX_PAYLOAD_BYTES
 from detent.errors import Conflict
 from detent.jobs.lifecycle import JobLifecycle
@@ -34,7 +35,7 @@ async def fill(store: Store, days: int, echo_url: str, *, beside: bool) -> Fille
     there = await database.jobs()
     if there and not beside:
         raise Conflict(
-            f"This database already has {there} jobs: use an empty one, or add the demo to them with --beside."
+            f"This database already has {plural(there, 'job')}: use an empty one, or add the demo with --beside."
         )
     now = await store.upkeep.now()
     chance = random.Random(SEED)

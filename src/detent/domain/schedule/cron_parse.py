@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
+from detent.domain.counts import plural
 from detent.domain.schedule.cron_fields import (
     DAY,
     HOUR,
@@ -19,7 +20,6 @@ from detent.domain.schedule.cron_fields import (
     FieldSpec,
     read_field,
 )
-from detent.domain.schedule.english import plural
 from detent.domain.schedule.errors import ScheduleError
 
 MACROS = {

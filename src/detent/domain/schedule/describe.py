@@ -5,6 +5,7 @@ from __future__ import annotations
 from datetime import datetime
 from typing import TYPE_CHECKING
 
+from detent.domain.counts import plural
 from detent.domain.schedule.cron import CronWalls
 from detent.domain.schedule.cron_fields import YEAR, CronField
 from detent.domain.schedule.cron_parse import CronFields
@@ -20,7 +21,6 @@ from detent.domain.schedule.english import (
     join,
     names,
     ordinal,
-    plural,
 )
 from detent.domain.schedule.instants import format_instant
 from detent.domain.schedule.interval import UNITS_MS, IntervalTicks

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from detent.domain.schedule.english import DAY_NAMES, MONTH_NAMES, clock, every, join, names, ordinal, plural
+from detent.domain.counts import plural
+from detent.domain.schedule.english import DAY_NAMES, MONTH_NAMES, clock, every, join, names, ordinal
 from detent.domain.schedule.rrule_parse import EPOCH, WEEKDAY_NAMES, RecurrenceRule
 
 NOUNS = {

@@ -1,4 +1,4 @@
-"""Helpers for sentences in English: lists, ordinals, plurals."""
+"""Helpers for sentences in English: lists, ordinals, rhythms."""
 
 from __future__ import annotations
 
@@ -36,10 +36,6 @@ def join(items: Sequence[object], word: str = "and") -> str:
 def ordinal(number: int) -> str:
     ending = "th" if 10 <= number % 100 <= 20 else {1: "st", 2: "nd", 3: "rd"}.get(number % 10, "th")
     return f"{number}{ending}"
-
-
-def plural(number: int, noun: str) -> str:
-    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
 
 
 def every(number: int, noun: str) -> str:

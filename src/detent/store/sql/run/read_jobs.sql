@@ -1,5 +1,5 @@
 -- The fields that runs take from the revision of the job they were fired with. Arrays: $1 job, $2 revision
-SELECT v.job, v.revision, j.id, j.name, d.definition->>'idempotency_key_template' AS template,
+SELECT v.job, v.revision, j.id, j.name, j.created_at, d.definition->>'idempotency_key_template' AS template,
        d.definition->>'timezone' AS timezone
   FROM unnest($1::bigint[], $2::integer[]) AS v (job, revision)
   JOIN jobs j USING (job)
