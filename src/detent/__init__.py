@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from detent.client import AsyncClient, Client
     from detent.errors import Discard, NotRetryable, Retry
     from detent.sdk.app import Detent
+    from detent.sdk.dependencies import Depends
     from detent.sdk.handle import BlockingHandle, Handle
     from detent.sdk.task import Task
     from detent.targets.run import HandlerRun as Run
@@ -21,6 +22,7 @@ __all__ = [
     "AsyncClient",
     "BlockingHandle",
     "Client",
+    "Depends",
     "Detent",
     "Discard",
     "Handle",
@@ -35,6 +37,7 @@ _DEFINED_IN = {
     "AsyncClient": ("detent.client", "AsyncClient"),
     "BlockingHandle": ("detent.sdk.handle", "BlockingHandle"),
     "Client": ("detent.client", "Client"),
+    "Depends": ("detent.sdk.dependencies", "Depends"),
     "Detent": ("detent.sdk.app", "Detent"),
     "Discard": ("detent.errors", "Discard"),
     "Handle": ("detent.sdk.handle", "Handle"),

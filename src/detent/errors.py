@@ -8,6 +8,7 @@
     ├── Conflict            exit code 6   the thing exists already or was changed meanwhile
     ├── QuotaReached        exit code 6   the tenant has reached its quota
     ├── Unavailable         exit code 7   database unreachable or not migrated, port taken, …
+    ├── StartupFailed       exit code 1   what the app runs before its first run failed
     └── OwnershipLost       exit code 1   another node owns what this write names
 
 Three more are for handlers to raise about their run: NotRetryable, Retry and Discard.
@@ -131,6 +132,10 @@ class Unavailable(DetentError):  # noqa: N818 - as above
 
 class OwnershipLost(DetentError):  # noqa: N818 - as above
     """A fenced write matched no row: the token, owner or term it names is no longer current."""
+
+
+class StartupFailed(DetentError):  # noqa: N818 - as above
+    """The lifespan, a start-up hook or a worker-scoped dependency of an app failed: the worker runs nothing of it."""
 
 
 class JobNotFound(NotFound):

@@ -24,8 +24,10 @@ from typing import Any
 
 from detent.domain.run import Failed, Outcome
 from detent.domain.states import END_CODES, Event
-from detent.errors import DetentError, OwnershipLost
+from detent.errors import DetentError, OwnershipLost, StartupFailed
 from detent.node.apps import attach_database, load_app
+from detent.sdk.app import Detent
+from detent.sdk.serving import HOOK_SECONDS, ServedApp
 from detent.store.effects import EffectPool
 from detent.store.limits import work_limits
 from detent.store.live_runs import Settlement
@@ -223,9 +225,16 @@ def _ignore_signals() -> None:
         signal.signal(number, lambda *_: None)
 
 
-async def _serve(setup: Setup, functions: dict[str, Callable[..., Any]], line: CallChannel) -> None:
-    handlers, over = Handlers(setup, functions, line), asyncio.Event()
+async def _serve(setup: Setup, app: Detent, line: CallChannel) -> None:
+    served = ServedApp(app)
+    try:
+        await served.start()
+    except StartupFailed as error:
+        line.send(Unfit(error.message))
+        return
+    handlers, over = Handlers(setup, served.functions(), line), asyncio.Event()
     loop = asyncio.get_running_loop()
+    leaving_seconds = HOOK_SECONDS + _LEAVING_SECONDS if served.has_hooks else _LEAVING_SECONDS
 
     def read() -> None:
         with suppress(OSError):
@@ -234,12 +243,13 @@ async def _serve(setup: Setup, functions: dict[str, Callable[..., Any]], line: C
         if handlers.busy:
             os._exit(1)
         loop.call_soon_threadsafe(over.set)
-        threading.Event().wait(_LEAVING_SECONDS)  # an exit handler of the app may hang
+        threading.Event().wait(leaving_seconds)  # a hook or an exit handler of the app may hang
         os._exit(0)
 
     threading.Thread(target=read, name="detent-node", daemon=True).start()
     line.send(ProcessReady())
     await over.wait()
+    await served.stop()
 
 
 def main() -> None:
@@ -260,7 +270,7 @@ def main() -> None:
         return
     reach = setup.effects
     attach_database(app, reach.url, reach.schema, pooled=reach.pooled)
-    asyncio.run(_serve(setup, app.functions, line))
+    asyncio.run(_serve(setup, app, line))
 
 
 if __name__ == "__main__":

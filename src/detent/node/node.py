@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 from detent.cluster.admission import AdmissionCheck, SuspectedCopy
 from detent.domain.run import Call
 from detent.errors import DetentError, UsageError
+from detent.node.app_life import alive
 from detent.node.apps import attach_database, detach_database
 from detent.node.cluster_signals import CachedSignals
 from detent.node.console import reachable
@@ -241,6 +242,7 @@ class Node:
         self, app: Detent | None, url: str, policies: ClusterPolicies, resolver: TenantResolver
     ) -> AsyncIterator[dict[Any, Runner]]:
         """A runner for each kind of target that this process can call."""
+        from detent.sdk.serving import ServedApp
         from detent.targets.http import HttpTargetRunner
         from detent.targets.processes import handler_processes
         from detent.targets.python import HandlerThread, PythonTargetRunner
@@ -253,8 +255,9 @@ class Node:
         bounds = work_limits(chosen.lease_ttl_seconds)
         effects = EffectPool(url, chosen.database_schema, bounds, pooled=chosen.pooled)
         processes = None if self._demo else handler_processes(chosen, url, self._hold)
+        served = ServedApp(app) if app is not None and "worker" in self._roles else None
         python = PythonTargetRunner(
-            app.functions if app else {}, thread, lambda call: self._make_run(call, effects),
+            served.functions() if served else {}, thread, lambda call: self._make_run(call, effects),
             max_result_bytes=limit, processes=processes, isolate=chosen.isolate == "process",
             tenant_headroom=chosen.tenant_headroom,
         )  # fmt: skip
@@ -266,7 +269,8 @@ class Node:
             await shell.start()
             runners["shell"] = shell
         try:
-            yield self._demo.reporting(runners) if self._demo and self._reporter.interactive else runners
+            async with alive(served, thread, self._stop, self._hurry):
+                yield self._demo.reporting(runners) if self._demo and self._reporter.interactive else runners
         finally:
             await http.close()
             await shell.close()

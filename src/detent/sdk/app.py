@@ -14,7 +14,9 @@ from typing import TYPE_CHECKING, Any, Concatenate, Literal, TypeVar, Unpack, ov
 from detent.errors import UsageError
 from detent.sdk.binding import Binding
 from detent.sdk.connect import Place, open_gateway
+from detent.sdk.dependencies import check_dependencies
 from detent.sdk.fields import JobFields, documented, schedule_of
+from detent.sdk.lifecycle import AppLifecycle, Lifespan
 from detent.sdk.portal import portal
 from detent.sdk.task import AsyncRunTask, AsyncTask, Decorator, P, PlainRunTask, PlainTask, R, Task, task_kind
 
@@ -27,24 +29,32 @@ Function = TypeVar("Function", bound=Callable[..., Any])
 Isolate = Literal["thread", "process"]
 
 
-class Detent:
+class Detent(AppLifecycle):
     """A collection of jobs and the functions they call.
 
     `url` is where its runs are enqueued: `postgresql://…`, or `http://…` with a `key`. Without it, an app in a node
     uses the node's database; elsewhere DETENT_API_URL, DETENT_DATABASE_URL, or the server on this machine. `tenant` is
-    the tenant of enqueues through the database; a key has its own.
+    the tenant of enqueues through the database; a key has its own. `lifespan` is an async context manager that
+    surrounds all runs of a worker.
     """
 
     def __init__(
-        self, name: str | None = None, *, url: str | None = None, key: str | None = None, tenant: str = "default"
+        self,
+        name: str | None = None,
+        *,
+        url: str | None = None,
+        key: str | None = None,
+        tenant: str = "default",
+        lifespan: Lifespan | None = None,
     ) -> None:
+        super().__init__(lifespan)
         self.name = name
         self.functions: dict[str, Callable[..., Any]] = {}
         """What runners call: each takes exactly one argument, the run."""
         self.jobs: list[dict[str, Any]] = []
         self.tasks: dict[str, Task[..., Any]] = {}
         self.place = Place(url, key, tenant)
-        self._bindings: dict[str, Binding] = {}
+        self.bindings: dict[str, Binding] = {}
         self._attached: Gateway | None = None
 
     # --- functions and their jobs ---
@@ -113,7 +123,7 @@ class Detent:
     def check(self) -> None:
         """Raise UsageError for what could not be decided while the app was imported, such as annotations that use
         names which are defined later."""
-        for binding in self._bindings.values():
+        for binding in self.bindings.values():
             binding.check()
         for task in self.tasks.values():
             _check_payload(task.document, task.binding)
@@ -142,10 +152,11 @@ class Detent:
 
     def _add(self, binding: Binding, name: str | None) -> str:
         function = binding.function
+        check_dependencies(function)
         reference = name or f"{function.__module__}:{function.__qualname__.replace('<locals>.', '')}"
-        if reference in self._bindings and self._bindings[reference].function is not function:
+        if reference in self.bindings and self.bindings[reference].function is not function:
             raise UsageError(f"This app has two functions {reference!r}: rename one of them.")
-        self._bindings[reference] = binding
+        self.bindings[reference] = binding
         self.functions[reference] = binding.handler
         return reference
 

@@ -101,10 +101,10 @@ class Binding:
             return self.function
 
         async def handle_async(run: HandlerRun) -> Any:
-            return self._result(await self.call(run))
+            return self.json_result(await self.call(run))
 
         def handle(run: HandlerRun) -> Any:
-            return self._result(self.call(run))
+            return self.json_result(self.call(run))
 
         handler = update_wrapper(handle_async if self.is_async else handle, self.function)
         del handler.__wrapped__  # its signature is that of the handler
@@ -112,8 +112,11 @@ class Binding:
 
     def call(self, run: HandlerRun, dependencies: Mapping[str, Any] = NOTHING) -> Any:
         """Call the function with its run, its payload, and these values of its dependencies."""
+        return self.call_with(run, {**self.arguments(run.payload if self.takes_payload else None), **dependencies})
+
+    def call_with(self, run: HandlerRun, named: dict[str, Any]) -> Any:
+        """Call the function with its run and these arguments."""
         positional: list[Any] = [run] if self.signature.takes_run else []
-        named = {**self.arguments(run.payload if self.takes_payload else None), **dependencies}
         first = (each for each in self.signature.parameters.values() if each.kind is inspect.Parameter.POSITIONAL_ONLY)
         positional += [named.pop(each.name) for each in first if each.name in named]
         return self.function(*positional, **named)
@@ -161,7 +164,8 @@ class Binding:
         except (NameError, SyntaxError, TypeError):
             return False
 
-    def _result(self, value: Any) -> Any:
+    def json_result(self, value: Any) -> Any:
+        """What a runner can write as JSON."""
         if not self._models:
             return value
         from detent.sdk.values import json_of

@@ -7,7 +7,7 @@ from collections.abc import Callable, Coroutine
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 from uuid import UUID
 
-from detent.errors import NotFound, RunFailed, Unavailable
+from detent.errors import NotFound, RunFailed, Unavailable, UsageError
 from detent.sdk.portal import portal
 
 if TYPE_CHECKING:
@@ -70,6 +70,10 @@ class RunReference(Generic[Result_co]):
                 answered, status = clock(), str(run.status)
                 if run.status not in OPEN:
                     return run
+                if self._gateway().in_memory:
+                    raise UsageError(
+                        f"Run {self.id} is {status}, and only the test runs it: call t.run_pending() or t.advance(…)."
+                    )
             except Unavailable:  # a node restarts, a database fails over
                 if clock() - answered > UNREACHABLE_SECONDS:
                     raise

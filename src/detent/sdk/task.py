@@ -7,7 +7,6 @@ Keywords of an enqueue cannot be mixed with the parameters of a function, so `op
 from __future__ import annotations
 
 import asyncio
-import copy
 import inspect
 import sys
 from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
@@ -64,6 +63,7 @@ class Task(Generic[P, R]):
     it."""
 
     __wrapped__: Callable[..., Any]
+    __name__: str
 
     def __init__(self, app: Detent, binding: Binding, document: dict[str, Any]) -> None:
         update_wrapper(cast("Callable[..., Any]", self), binding.function)
@@ -101,7 +101,8 @@ class Task(Generic[P, R]):
             raise UsageError(f"There is no option {unknown[0]!r} of an enqueue: there are {known}.")
         if "payload" in options and self.binding.takes_payload:
             raise UsageError(f"{self.name!r} takes its payload as parameters: pass them to enqueue().")
-        changed = copy.copy(self)
+        changed = object.__new__(type(self))  # `copy` would take the way of pickle, which finds this task
+        changed.__dict__.update(self.__dict__)
         changed._options = {**self._options, **options}
         return changed
 

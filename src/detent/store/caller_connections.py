@@ -109,15 +109,15 @@ def _on_sqlalchemy(connection: Any, schema: str, task: str, runs: str, tenant: s
     from sqlalchemy import text
 
     statement = text(_statement(schema, ":task", ":runs", ":tenant"))
-    result = connection.execute(statement, {"task": task, "runs": runs, "tenant": tenant})
-    if isinstance(result, Awaitable):
-        return _awaited(result)
-    rows: Rows = result.all()
+    given = {"task": task, "runs": runs, "tenant": tenant}
+    if any(kind.__module__.startswith("sqlalchemy.ext.asyncio") for kind in type(connection).__mro__):
+        return _on_async_sqlalchemy(connection, statement, given)
+    rows: Rows = connection.execute(statement, given).all()
     return rows
 
 
-async def _awaited(result: Awaitable[Any]) -> Rows:
-    rows: Rows = (await result).all()
+async def _on_async_sqlalchemy(connection: Any, statement: Any, given: dict[str, str]) -> Rows:
+    rows: Rows = (await connection.execute(statement, given)).all()
     return rows
 
 

@@ -44,6 +44,7 @@ from detent.targets.frames import (
 MODULE = "detent.node.handler_process"
 READY_WITHIN = 60.0
 GRACE = 2.0
+RETIRE_SECONDS = 15.0
 _EXIT_SECONDS = 1.0
 
 Hold = Callable[[Call], Holding | None]
@@ -152,10 +153,11 @@ class HandlerProcess:
             await self.kill()
 
     async def retire(self) -> None:
-        """No more calls: the process ends when its socket is closed."""
+        """No more calls: the process ends when its socket is closed, after the shut-down hooks of its app. It limits the
+        time for these itself."""
         self._close_socket()
         with suppress(TimeoutError):
-            async with asyncio.timeout(GRACE):
+            async with asyncio.timeout(RETIRE_SECONDS):
                 await self._watch.exited.wait()
         await self.kill()
 

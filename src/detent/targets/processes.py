@@ -171,14 +171,15 @@ class HandlerProcesses:
         task.add_done_callback(self._tasks.discard)
 
     async def close(self) -> None:
-        """Called when no run is left."""
+        """Called when no run is left: processes that wait for calls end by themselves, with the hooks of their app."""
         if self._reaper is not None:
             self._reaper.cancel()
         tasks = list(self._tasks)
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
-        await asyncio.gather(*(process.kill() for process in self._all))
+        waiting = set(self._idle)
+        await asyncio.gather(*(each.retire() if each in waiting else each.kill() for each in self._all))
 
 
 def handler_processes(settings: Settings, url: str, hold: Hold) -> HandlerProcesses | None:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable
+import logging
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from datetime import datetime
@@ -10,8 +11,10 @@ from typing import Any, Literal
 
 from detent.domain.job import JobSpec
 from detent.domain.registration import PreparedJob, place
-from detent.domain.states import RunStatus
+from detent.domain.run import Call
+from detent.domain.states import OPEN, RunStatus
 from detent.errors import UsageError
+from detent.sdk.binding import Binding
 
 
 @dataclass(slots=True)
@@ -22,14 +25,15 @@ class TestedAttempt:
 
     attempt: int
     at: datetime
-    outcome: Literal["succeeded", "failed"]
+    outcome: Literal["succeeded", "failed", "cancelled"]
     error: str | None = None
     exception: BaseException | None = None
 
 
 @dataclass(slots=True)
 class TestedRun:
-    """The run of a tick. `result` is what the function returned, converted through JSON."""
+    """The run of a tick, or one that was enqueued. `result` is what the function returned, converted through JSON;
+    `logs` are the messages of `run.log`, and `progress` is the last one that it reported, with its message."""
 
     __test__ = False
 
@@ -42,6 +46,14 @@ class TestedRun:
     reason: str | None = None
     result: Any = None
     attempts: list[TestedAttempt] = field(default_factory=list)
+    priority: int = 5
+    queue: str = "default"
+    unique_key: str | None = None
+    concurrency_key: str | None = None
+    logs: list[str] = field(default_factory=list)
+    progress: tuple[float, str] | None = None
+    stopping: bool = False
+    """Whether it was cancelled while its function ran."""
 
     @property
     def attempt(self) -> int:
@@ -57,33 +69,59 @@ class TestedRun:
     def error(self) -> str | None:
         return self.attempts[-1].error if self.attempts else None
 
+    @property
+    def unfinished(self) -> bool:
+        return self.status in OPEN
+
 
 class TestedJob:
     """A job of the app with its next tick."""
 
-    def __init__(self, prepared: PreparedJob, function: Callable[..., Any], now: datetime) -> None:
+    __test__ = False
+
+    def __init__(self, prepared: PreparedJob, binding: Binding, now: datetime) -> None:
         self.prepared = prepared
-        self.function = function
+        self.binding = binding
         self.next_tick = place(prepared, now).next_tick
         self.runs_left = prepared.spec.max_runs
-        self.triggered: datetime | None = None
+        self.enqueued = 0
         self.live: list[TestedRun] = []
         self.waiting: TestedRun | None = None
-        self.backlog: list[TestedRun] = []  # triggered while the job had its maximum of unfinished runs
+        self.backlog: list[TestedRun] = []  # due while the job had its maximum of unfinished runs
+        self.replaced = False  # by another definition of the same name
 
     @property
     def spec(self) -> JobSpec:
         return self.prepared.spec
 
+    def has_place(self) -> bool:
+        if self.spec.schedule is None:
+            return True  # any number of runs of a task may be unfinished
+        match self.spec.concurrent_policy:
+            case "QUEUE":
+                return self.waiting is None
+            case "REPLACE":
+                return True
+            case _:
+                return len(self.live) < self.prepared.lanes
+
 
 class HeldInTest:
-    """The backend of runs in test mode: a run is never lost, and a transaction uses the test's connection."""
+    """The backend of one attempt in test mode: a transaction uses the test's connection."""
 
-    def __init__(self, connection: Any) -> None:
+    def __init__(self, connection: Any, run: TestedRun | None = None) -> None:
         self._connection = connection
+        self._run = run
 
     def held(self, run_id: str, token: int) -> bool:
-        return True
+        return self._run is None or not self._run.stopping
+
+    def output(self, call: Call) -> None:
+        """Lines are recorded by `RunLines`."""
+
+    def progress(self, run_id: str, token: int, fraction: float, message: str) -> None:
+        if self._run is not None:
+            self._run.progress = (fraction, message)
 
     @asynccontextmanager
     async def transaction(self, run_id: str, token: int) -> AsyncIterator[Any]:
@@ -94,3 +132,27 @@ class HeldInTest:
             )
         async with self._connection.transaction():
             yield self._connection
+
+
+class RunLines(logging.Handler):
+    """Keeps what functions write to `run.log`, while a test is in its test mode."""
+
+    def __init__(self, runs: dict[str, TestedRun]) -> None:
+        super().__init__()
+        self._runs = runs
+        self._logger = logging.getLogger("detent.run")
+        self._level = self._logger.level
+
+    def emit(self, record: logging.LogRecord) -> None:
+        run = self._runs.get(str(getattr(record, "run_id", "")))
+        if run is not None:
+            run.logs.append(record.getMessage())
+
+    def begin(self) -> None:
+        self._level = self._logger.level
+        self._logger.addHandler(self)
+        self._logger.setLevel(logging.DEBUG)
+
+    def end(self) -> None:
+        self._logger.removeHandler(self)
+        self._logger.setLevel(self._level)
