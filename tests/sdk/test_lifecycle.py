@@ -190,7 +190,9 @@ def pair() -> tuple[Detent, list[str]]:
         return f"{a} {b} {c}"
 
     @app.task()
-    async def looped(run: Run, a: str = Depends(generator), b: str = Depends(connection), c: str = Depends(plain)) -> str:
+    async def looped(
+        run: Run, a: str = Depends(generator), b: str = Depends(connection), c: str = Depends(plain)
+    ) -> str:
         if run.payload == "fail":
             raise LookupError("nothing there")
         return f"{a} {b} {c}"
@@ -383,7 +385,7 @@ def test_hooks_and_middleware_with_wrong_signatures_are_refused() -> None:
     with pytest.raises(UsageError, match="is not a generator"):
         app.middleware(lambda run: None)
     with pytest.raises(UsageError, match="a hook takes no argument"):
-        app.on_startup(lambda app: None)  # type: ignore[arg-type, misc] # wrong on purpose
+        app.on_startup(lambda app: None)  # type: ignore[type-var] # wrong on purpose
 
     def generator() -> Iterator[None]:
         yield

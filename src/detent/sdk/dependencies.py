@@ -66,7 +66,8 @@ def dependencies_of(function: Callable[..., Any]) -> dict[str, Dependency]:
 
 def needs_of(function: Callable[..., Any]) -> Needs:
     """What a provider or a middleware takes: the run, dependencies, and parameters with defaults of their own."""
-    run, dependencies = None, {}
+    run: str | None = None
+    dependencies = {}
     for name, parameter in _parameters(function).items():
         if isinstance(parameter.default, Dependency):
             dependencies[name] = parameter.default
@@ -77,9 +78,9 @@ def needs_of(function: Callable[..., Any]) -> Needs:
                 f"{name_of(function)} has the parameter {name!r}, which nothing fills in: annotate it as Run, give it "
                 "the default Depends(…), or another default."
             )
-    for name in (run, *dependencies):
-        if name is not None and _parameters(function)[name].kind is inspect.Parameter.POSITIONAL_ONLY:
-            raise UsageError(f"{name_of(function)} takes {name!r} by position only: remove the / from its signature.")
+    for filled in (*dependencies, *([] if run is None else [run])):
+        if _parameters(function)[filled].kind is inspect.Parameter.POSITIONAL_ONLY:
+            raise UsageError(f"{name_of(function)} takes {filled!r} by position only: remove the / from its signature.")
     return Needs(run, dependencies)
 
 

@@ -17,11 +17,11 @@ from detent.contract.run import Attempt, AttemptOutcome
 from detent.contract.run import Run as RunShape
 from detent.contract.task import EnqueuedRun
 from detent.domain.concurrency import check_key, concurrency_key_of
+from detent.domain.documents import MAX_PAYLOAD_BYTES, encode_json, utc_instants
 from detent.domain.identity import first_token, from_milliseconds, milliseconds
 from detent.domain.on_demand import NewRun, written_run
 from detent.domain.registration import cursor_at
 from detent.errors import Conflict, RunNotFound
-from detent.domain.documents import MAX_PAYLOAD_BYTES, encode_json, utc_instants
 from detent.sdk.gateway import not_registered
 from detent.sdk.testing.records import TestedAttempt, TestedJob, TestedRun
 from detent.store.job_rows import new_job
