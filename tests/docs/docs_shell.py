@@ -24,7 +24,8 @@ from tests.support.waiting import until_sync
 
 LIMIT_SECONDS = 60
 COLUMNS = 100
-READY = re.compile(r"^(listening on https?://\S+|[a-z]+ ready)$", re.MULTILINE)
+# The last is what uvicorn and Flask say.
+READY = re.compile(r"^(listening on https?://\S+|[a-z]+ ready)$|[Rr]unning on http://", re.MULTILINE)
 ESCAPES = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]|\x1b\]8;[^\x1b]*\x1b\\")
 
 _SCRIPT = """\

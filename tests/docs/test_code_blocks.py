@@ -31,6 +31,8 @@ UNNAMED = {
 REFUSED = {"docs/schedules.md": "detent cron explain '60 * * * *'"}
 # The pages for whose readers the PostgreSQL that comes along is the point; on others, one that is there is quicker.
 WITH_EMBEDDED = ("README.md", "docs/tutorial.md")
+# The port of applications of others, which start a node or enqueue into one.
+WEB_PORT = "8800"
 PAGES = [page for page in pages() if blocks_of(page)]
 
 
@@ -62,6 +64,8 @@ def shell(page: str, home: Path, request: pytest.FixtureRequest) -> Iterator[She
     starts = any(block.is_server for block in blocks_of(page))
     address = f"127.0.0.1:{free_port()}" if starts else request.getfixturevalue("shared")
     rewrites = {**MAKE, ADDRESS: address}
+    if any(WEB_PORT in block.text for block in blocks_of(page)):
+        rewrites[WEB_PORT] = str(free_port())
     if any(DATABASE_URL in block.text for block in blocks_of(page)):
         rewrites[DATABASE_URL] = request.getfixturevalue("empty_database_url")
     variables = {

@@ -30,8 +30,7 @@ async def alive(
     try:
         yield
     finally:
-        if not starting.cancelled():
-            await _shut_down(served, thread, hurry)
+        await _shut_down(served, thread, hurry)  # also a start-up that was cancelled: it has to come to its end
 
 
 async def _first(work: asyncio.Task[None], event: asyncio.Event) -> None:

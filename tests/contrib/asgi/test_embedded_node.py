@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import gc
 import logging
+import os
 import signal
 import threading
 from collections.abc import AsyncIterator, Callable
@@ -68,6 +69,18 @@ async def test_an_application_starts_and_stops_the_same_node_again(jobs: Detent,
             handle = await jobs.tasks["double"].enqueue(1)
             assert await handle.result(timeout=30) == 2
     assert not [thread for thread in threading.enumerate() if thread.name in ("detent-node", "detent-handlers")]
+
+
+async def test_a_loop_that_is_blocked_does_not_delay_the_node(jobs: Detent, database_url: str) -> None:
+    async with embedded(jobs, database_url).lifespan():
+        handle = jobs.tasks["double"].enqueue_sync(4)
+        assert handle.result(timeout=30) == 8  # the loop of this test waits here
+
+
+async def test_a_handler_may_have_its_own_process(database_url: str) -> None:
+    async with embedded(named_by_its_module, database_url).lifespan():
+        handle = await named_by_its_module.tasks["process-of"].enqueue()
+        assert await handle.result(timeout=60) != os.getpid()
 
 
 async def test_a_node_runs_once_at_a_time(jobs: Detent, database_url: str) -> None:
@@ -141,6 +154,11 @@ def double_of(number: int) -> int:
 
 named_by_its_module = Detent()
 named_by_its_module.task(double_of)
+
+
+@named_by_its_module.task(isolate="process")
+def process_of() -> int:
+    return os.getpid()
 
 
 async def test_an_app_is_named_by_its_module_as_a_worker_apart_names_it(database_url: str) -> None:

@@ -87,6 +87,7 @@ class EmbeddedNode:
                 "This app has no jobs and no tasks, so its worker would do nothing: import the modules that define "
                 "them before the application starts, or pass worker=False."
             )
+        self._app.check()
         found = Settings.load(self._flags)
         # A command needs a worker whose memory it cannot read (--allow-shell): this process is not detent's alone.
         return dataclasses.replace(found, app=reference, allow_shell=())
