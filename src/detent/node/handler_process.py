@@ -22,7 +22,7 @@ from itertools import count
 from queue import SimpleQueue
 from typing import Any
 
-from detent.domain.run import Failed, Outcome
+from detent.domain.run import Outcome
 from detent.domain.states import END_CODES, Event
 from detent.errors import DetentError, OwnershipLost
 from detent.node.apps import load_app
@@ -48,7 +48,7 @@ from detent.targets.frames import (
     length_of,
     read_by_process,
 )
-from detent.targets.python import DaemonThreads, Describer, invoke
+from detent.targets.python import DaemonThreads, Describer, invoke, no_function
 from detent.targets.run import HandlerRun
 from detent.targets.shell_user import hide_memory
 from detent.telemetry.log import configure, hiding
@@ -169,11 +169,11 @@ class Handlers:
         self._line.send(done_with(outcome))
 
     async def _call(self, start: Start, backend: NodeBackend) -> Outcome:
+        self._line.send(Begun())
         function = self._functions.get(start.function)
         if function is None:
-            return Failed(f"The app has no function {start.function!r} in this process.", retryable=False)
+            return no_function("The app in this process", start.function, self._functions)
         run = HandlerRun(call_in(start), backend)
-        self._line.send(Begun())
         with hiding(run.mask):
             return await self._invoke(function, run)
 

@@ -27,7 +27,8 @@ from detent.domain.states import RunStatus
 from detent.errors import NotFound, UsageError
 from detent.sdk.testing.records import HeldInTest, TestedAttempt, TestedJob, TestedRun
 from detent.targets.exceptions import failure_of
-from detent.targets.python import as_json, takes_run
+from detent.targets.python import takes_run
+from detent.targets.results import as_json
 from detent.targets.run import HandlerRun
 from detent.worker.execute import is_retryable
 from detent.worker.windows import previous_tick
