@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import gc
 import signal
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
@@ -15,6 +14,8 @@ from detent.errors import DetentError, UsageError
 from detent.node.cluster_signals import CachedSignals
 from detent.node.console import Console, reachable, say
 from detent.node.database import check_keys, opened_store, prepared_database
+from detent.node.offer import offer_of
+from detent.node.process_setup import collect_garbage_seldom, obey_supervisor
 from detent.node.readiness import Readiness
 from detent.node.secrets import secret_values
 from detent.node.session import Session
@@ -58,9 +59,11 @@ class Demo(Protocol):
     def reporting(self, runners: dict[Any, Runner]) -> dict[Any, Runner]: ...
 
 
-def run(settings: Settings, roles: tuple[str, ...], demo: Demo | None = None) -> int:
-    """Run until a signal stops the process; returns the exit code."""
-    console = Console(settings, roles, demo=demo is not None)
+def run(settings: Settings, roles: tuple[str, ...], demo: Demo | None = None, *, supervisor: int | None = None) -> int:
+    """Run until a signal stops the process; returns the exit code. `supervisor`: the process that `--reload` runs."""
+    console = Console(settings, roles, demo=demo is not None, supervised=supervisor is not None)
+    if supervisor is not None:
+        obey_supervisor(supervisor)
     configure(settings.log_format, console.log_level)
     failpoints.arm(settings.failpoints, production=settings.production)
     collect_garbage_seldom()
@@ -76,13 +79,6 @@ def run(settings: Settings, roles: tuple[str, ...], demo: Demo | None = None) ->
         tracing.stop()
     console.stopped()
     return 0
-
-
-def collect_garbage_seldom() -> None:
-    """A batch is many objects that all live until it ends. Collections that walk through them took up to half of the
-    time of a registration when measured."""
-    gc.freeze()
-    gc.set_threshold(50_000, 20, 50)
 
 
 def loop_factory() -> Any:
@@ -327,7 +323,7 @@ class Node:
             )  # fmt: skip
             joined = await self._try_open(session)
             if joined is not None:  # the API answers even while nothing may fire
-                self._announce_once(listening)
+                self._announce_once(listening, app, runners)
             if joined:
                 self._session = session
                 await self._until_over(session)
@@ -384,7 +380,7 @@ class Node:
 
     def _listen_to_signals(self) -> None:
         loop = asyncio.get_running_loop()
-        for number in (signal.SIGTERM, signal.SIGINT):
+        for number in (signal.SIGTERM,) if self._console.supervised else (signal.SIGTERM, signal.SIGINT):
             loop.add_signal_handler(number, self._on_signal)
 
     def _on_signal(self) -> None:
@@ -394,7 +390,8 @@ class Node:
             self._console.stopping()
         self._stop.set()
 
-    def _announce_once(self, listening: str | None) -> None:
+    def _announce_once(self, listening: str | None, app: Detent | None, runners: dict[Any, Runner]) -> None:
         if not self._announced:
             self._announced = True
-            self._console.started(listening, self._keys_needed)
+            offer = None if self._demo else offer_of(self._settings, self._roles, app, list(runners))
+            self._console.started(listening, self._keys_needed, offer)
