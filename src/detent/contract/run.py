@@ -28,7 +28,8 @@ class Attempt(Struct, frozen=True, kw_only=True):
 class Run(Struct, frozen=True, kw_only=True):
     """The run of a tick, or one that was enqueued. A range of ticks that did not run is one entry: `ticks` of them, up
     to `until`. When a single run is read, these are present: `payload` if it was enqueued with its own payload,
-    `concurrency_key` if it has one, and `not_before`, the time of its next attempt, if it is unfinished."""
+    `concurrency_key` if it has one, and, if it is unfinished, `not_before`, the time of its next attempt, and
+    `waiting_for`, a sentence, while no worker has claimed it."""
 
     id: UUID
     job_id: UUID
@@ -52,6 +53,7 @@ class Run(Struct, frozen=True, kw_only=True):
     payload: Any | UnsetType = UNSET
     concurrency_key: str | UnsetType = UNSET
     not_before: Instant | UnsetType = UNSET
+    waiting_for: str | UnsetType = UNSET
 
 
 class Left(Struct, frozen=True):

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from detent.api.runs import found_run, run_key
+from detent.api.serving import with_wait
 from detent.api.visibility import sees_headers
 from detent.contract.run import Run
 from detent.dashboard.charts import gantt
@@ -20,8 +21,8 @@ NEVER_RAN = (RunStatus.SKIPPED, RunStatus.MISSED)
 
 
 async def load(page: PageRequest) -> dict[str, Any]:
-    run = await found_run(page.api, page.names["id"])
     key = run_key(page.names["id"])
+    run = await with_wait(page.api, await found_run(page.api, page.names["id"]), key)
     given = await page.api.store.overview.run_input(key, tenant=page.tenant)
     return {
         "run": run,
