@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-import json
 from datetime import timedelta
 from typing import Any
 
 import pytest
+from structlog.testing import capture_logs
 
 from detent import Detent
 from detent.node.console import Console
 from detent.node.offer import Offer, offer_of
 from detent.settings.settings import Settings
-from detent.telemetry.log import configure
 from tests.unit.test_console import ALL, URL, Screen, shown_on, terminal
 
 __all__ = ["terminal"]  # the fixture
@@ -87,12 +86,12 @@ def test_the_terminal_of_a_server_shows_its_app_before_what_to_open(terminal: Sc
     assert terminal.lines[1].startswith("App   shop") and terminal.lines[7].startswith(f"Open  {URL}")
 
 
-def test_the_log_has_one_line_of_it(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_log_has_one_line_of_it(monkeypatch: pytest.MonkeyPatch) -> None:
     screen = shown_on(monkeypatch, terminal=False)
-    configure("json", "info")
-    Console(Settings(), ("worker",)).started(None, offer=offer(shop()))
-    captured = capsys.readouterr()
-    (line,) = [json.loads(line) for line in (captured.out + captured.err).splitlines() if '"serving"' in line]
-    assert line["app"] == "shop" and line["queues"] == ["default"] and line["concurrency"] == 100
+    with capture_logs() as logged:
+        Console(Settings(), ("worker",)).started(None, offer=offer(shop()))
+    (line,) = logged
+    assert line["event"] == "serving" and line["app"] == "shop"
+    assert line["queues"] == ["default"] and line["concurrency"] == 100
     assert line["jobs"][0] == "report (0 9 * * MON Europe/Berlin)"
     assert screen.lines == ["worker ready"]
