@@ -11,19 +11,37 @@ from detent.version import __version__
 
 if TYPE_CHECKING:
     from detent.client import AsyncClient, Client
-    from detent.errors import NotRetryable, RetryLater
+    from detent.errors import Discard, NotRetryable, Retry
     from detent.sdk.app import Detent
+    from detent.sdk.handle import BlockingHandle, Handle
+    from detent.sdk.task import Task
     from detent.targets.run import HandlerRun as Run
 
-__all__ = ["AsyncClient", "Client", "Detent", "NotRetryable", "RetryLater", "Run", "__version__"]
+__all__ = [
+    "AsyncClient",
+    "BlockingHandle",
+    "Client",
+    "Detent",
+    "Discard",
+    "Handle",
+    "NotRetryable",
+    "Retry",
+    "Run",
+    "Task",
+    "__version__",
+]
 
 _DEFINED_IN = {
     "AsyncClient": ("detent.client", "AsyncClient"),
+    "BlockingHandle": ("detent.sdk.handle", "BlockingHandle"),
     "Client": ("detent.client", "Client"),
     "Detent": ("detent.sdk.app", "Detent"),
+    "Discard": ("detent.errors", "Discard"),
+    "Handle": ("detent.sdk.handle", "Handle"),
     "NotRetryable": ("detent.errors", "NotRetryable"),
-    "RetryLater": ("detent.errors", "RetryLater"),
+    "Retry": ("detent.errors", "Retry"),
     "Run": ("detent.targets.run", "HandlerRun"),
+    "Task": ("detent.sdk.task", "Task"),
 }
 
 

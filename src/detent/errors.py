@@ -10,7 +10,7 @@
     ├── Unavailable         exit code 7   database unreachable or not migrated, port taken, …
     └── OwnershipLost       exit code 1   another node owns what this write names
 
-Two more are for handlers to raise about their run: NotRetryable and RetryLater.
+Three more are for handlers to raise about their run: NotRetryable, Retry and Discard.
 
 Every message is one sentence for a person: what was read, and how to correct it.
 The command line turns the class into its exit code, the API into its status.
@@ -27,16 +27,26 @@ class NotRetryable(Exception):  # noqa: N818 - it says what the failure is
     """Raise this in a handler when a retry cannot help: the run is dead at once."""
 
 
-class RetryLater(Exception):  # noqa: N818 - as above
-    """Raise this in a handler to delay the retry by at least `seconds`, a number or a timedelta.
+class PayloadMismatch(NotRetryable):
+    """The payload of a run does not fit the parameters of its function: no attempt can succeed."""
 
-    The job's `retry_max_seconds` is the longest wait. With any other value the job decides the wait, and the error of
-    the attempt says so: an exception that reports a failure must not fail itself.
+
+class Retry(Exception):  # noqa: N818 - as above
+    """Raise this in a handler to be called again, after at least `after`, a number of seconds or a timedelta.
+
+    The attempt counts as failed. The job's `retry_max_seconds` is the longest wait. Without `after`, or with any other
+    value, the job decides the wait, and in the latter case the error of the attempt says so: an exception that reports
+    a failure must not fail itself.
     """
 
-    def __init__(self, message: str = "", *, seconds: float | timedelta) -> None:
+    def __init__(self, message: str = "", *, after: float | timedelta | None = None) -> None:
         super().__init__(message)
-        self.seconds = seconds
+        self.after = after
+
+
+class Discard(Exception):  # noqa: N818 - as above
+    """Raise this in a handler when the run is pointless: it ends `cancelled` with this reason. It is not retried, and
+    is no dead letter."""
 
 
 class DetentError(Exception):
@@ -76,7 +86,20 @@ class NotAuthorised(DetentError):  # noqa: N818 - as above
 
 
 class RunFailed(DetentError):  # noqa: N818 - as above
+    """A run did not succeed. `status` is how it ended, `error` and `traceback` are those of its last attempt, where
+    they are known."""
+
     exit_code = 5
+
+    def __init__(
+        self, message: str, *, status: str | None = None, error: str | None = None, traceback: str | None = None
+    ) -> None:
+        super().__init__(message)
+        self.status = status
+        self.error = error
+        self.traceback = traceback
+        if traceback:
+            self.add_note(f"On the worker:\n{traceback}")
 
 
 class Conflict(DetentError):  # noqa: N818 - as above

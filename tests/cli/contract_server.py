@@ -58,6 +58,8 @@ DEFAULTS: Document = {
     "notify_format": "webhook",
     "max_missed": 100,
     "no_retry_on": [],
+    "retry_on": [],
+    "retry_delays": {},
     "collect_after": 604800,
     "idempotency_key_template": None,
     "warnings": [],

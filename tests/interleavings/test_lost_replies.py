@@ -15,7 +15,7 @@ from detent.settings.settings import Settings
 from detent.store import Database, Store
 from detent.store.cursors import Advance
 from detent.store.db import OutcomeUnknown
-from detent.store.live_runs import Retry, Settlement
+from detent.store.live_runs import PlannedRetry, Settlement
 from tests.interleavings.cutting_proxy import CuttingProxy
 from tests.support.factories import LONG_AGO, add_job, add_live_run, add_node
 from tests.support.waiting import until
@@ -115,7 +115,7 @@ async def test_a_settle_of_unknown_outcome_may_be_sent_again(
 async def test_a_failure_of_unknown_outcome_is_counted_once(
     look: Any, proxy: tuple[CuttingProxy, str], store: Store, lost: str
 ) -> None:
-    failed = Retry(HELD, LONG_AGO, LONG_AGO, "failed", "no", timedelta(0))
+    failed = PlannedRetry(HELD, LONG_AGO, LONG_AGO, "failed", "no", timedelta(0))
     await store.live_runs.retry(NODE, [failed])
     await add_live_run(look, 1, owner=NODE)
     lose(proxy, lost)

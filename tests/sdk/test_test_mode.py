@@ -9,7 +9,8 @@ from typing import Any
 import asyncpg
 import pytest
 
-from detent import Detent, NotRetryable, RetryLater, Run
+from detent import Detent, NotRetryable, Retry, Run
+from detent.domain.job import ConcurrentPolicy
 from detent.errors import NotFound, UsageError
 from detent.sdk.testing import mode
 
@@ -313,7 +314,7 @@ def test_a_job_that_cannot_be_is_named() -> None:
         app.test()
 
 
-def failing_at_first(policy: str, tries: int) -> tuple[Detent, list[datetime]]:
+def failing_at_first(policy: ConcurrentPolicy, tries: int) -> tuple[Detent, list[datetime]]:
     """A job every minute whose first run fails so often, with two and a half minutes between its tries."""
     app, called = Detent(), list[datetime]()
 
@@ -358,7 +359,7 @@ def test_what_cannot_be_helped_is_not_tried_again() -> None:
 
     @app.job(every="1h", max_retries=1, retry_base_seconds=1)
     def later() -> None:
-        raise RetryLater("busy", seconds=600)
+        raise Retry("busy", after=600)
 
     with app.test(start="2026-01-01T00:00:00Z") as t:
         t.advance(minutes=75)
@@ -387,7 +388,7 @@ class Unprintable(Exception):  # noqa: N818 - raised by a handler
         (Abandoned("half way"), "Abandoned: half way"),
         (asyncio.CancelledError(), "The handler cancelled itself."),
         (Unprintable(), "Unprintable: its text cannot be read: ValueError: no words"),
-        (RetryLater("busy", seconds="60"), "RetryLater: busy (seconds is '60': "),  # type: ignore[arg-type]
+        (Retry("busy", after="60"), "Retry: busy (after is '60': "),  # type: ignore[arg-type]
     ],
     ids=["end", "exit", "closed", "base", "cancelled", "unprintable", "later"],
 )
@@ -433,7 +434,7 @@ def test_a_wait_that_a_function_asks_for_is_no_longer_than_the_job_allows() -> N
 
     @app.job(every="1h", max_retries=1, retry_base_seconds=1, retry_max_seconds=60)
     def later() -> None:
-        raise RetryLater("busy", seconds=timedelta(minutes=30))
+        raise Retry("busy", after=timedelta(minutes=30))
 
     with app.test(start="2026-01-01T00:00:00Z") as t:
         t.advance(minutes=75)

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from detent import RetryLater
+from detent import Retry
 from detent.domain.identity import MANUAL
 from detent.domain.run import Call, Failed, Outcome, Succeeded
 from detent.errors import Unavailable
@@ -42,19 +42,18 @@ class Pretender(Exception):  # noqa: N818 - as above
         raise ValueError("no class")
 
 
-class Forgetful(RetryLater):
+class Forgetful(Retry):
     def __init__(self) -> None:
         Exception.__init__(self, "busy")
 
 
 TEXT: Any = "60"
-NONE: Any = None
 RAISED: list[tuple[BaseException, str]] = [
-    (RetryLater("busy", seconds=timedelta(seconds=60)), "RetryLater: busy"),
-    (RetryLater("busy", seconds=TEXT), "RetryLater: busy (seconds is '60': give a number of seconds or a timedelta)"),
-    (RetryLater("busy", seconds=NONE), "RetryLater: busy (seconds is None: give a number of seconds or a timedelta)"),
-    (RetryLater("busy", seconds=float("nan")), "RetryLater: busy (seconds is nan: "),
-    (Forgetful(), "Forgetful: busy (seconds cannot be read: AttributeError: "),
+    (Retry("busy", after=timedelta(seconds=60)), "Retry: busy"),
+    (Retry("busy", after=TEXT), "Retry: busy (after is '60': give a number of seconds or a timedelta)"),
+    (Retry("busy"), "Retry: busy"),
+    (Retry("busy", after=float("nan")), "Retry: busy (after is nan: "),
+    (Forgetful(), "Forgetful: busy (after cannot be read: AttributeError: "),
     (Unprintable(), "Unprintable: its text cannot be read: ValueError: no words"),
     (Pretender("odd"), "Pretender: odd"),
     (ValueError("a \ud800 and a \0"), "ValueError: a \ufffd and a \ufffd"),

@@ -18,7 +18,7 @@ from detent.domain.states import CODES, RunStatus
 from detent.store import Database, Store
 from detent.store.db import connect
 from detent.store.limits import REQUEST_LIMITS
-from detent.store.live_runs import Retry, Settlement
+from detent.store.live_runs import PlannedRetry, Settlement
 from tests.stateful.protocol_model import Model, tick
 from tests.support.factories import add_node
 
@@ -81,7 +81,7 @@ class RunMachine(RuleBasedStateMachine):
 
     def fail_as(self, node: int, claim: Claim) -> None:
         run = self.model.held(node, claim)
-        failure = Retry(claim, NOW, NOW, "failed", "no", timedelta(0))
+        failure = PlannedRetry(claim, NOW, NOW, "failed", "no", timedelta(0))
         assert self.run(self.store.live_runs.retry(node, [failure])) == ([] if run is not None else [failure])
         if run is not None:
             self.model.retry(run)

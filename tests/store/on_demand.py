@@ -11,7 +11,7 @@ from detent.domain.identity import RunKey, decode_run_id
 from detent.domain.run import Claim
 from detent.domain.states import CODES, RunStatus
 from detent.store import Store
-from detent.store.live_runs import Retry, Settlement
+from detent.store.live_runs import PlannedRetry, Settlement
 from detent.store.tasks import TaskHead
 
 NODE = 11
@@ -72,8 +72,8 @@ async def settle(verbs: Store, claims: Sequence[Claim], status: RunStatus = RunS
     assert await verbs.live_runs.settle(NODE, end(claims, status)) == []
 
 
-def failure(run: Claim, delay: timedelta = SOON) -> Retry:
-    return Retry(run, run.scheduled_at, run.scheduled_at, "failed", "no", delay)
+def failure(run: Claim, delay: timedelta = SOON) -> PlannedRetry:
+    return PlannedRetry(run, run.scheduled_at, run.scheduled_at, "failed", "no", delay)
 
 
 async def retry(verbs: Store, claims: Sequence[Claim], delay: timedelta = SOON) -> None:

@@ -15,7 +15,7 @@ from detent.errors import NotFound
 from detent.jobs import JobOperations
 from detent.store import Store, sql
 from detent.store.job_search import JobSearch
-from detent.store.live_runs import Retry, Settlement
+from detent.store.live_runs import PlannedRetry, Settlement
 from detent.store.pull import Wanted
 from tests.support.factories import LONG_AGO, add_job, add_live_run, add_node
 from tests.support.waiting import until
@@ -109,7 +109,7 @@ async def test_a_run_that_comes_back_to_wait_ends_soon(look: Any, verbs: Store, 
     await JobOperations(verbs).lifecycle.delete(await id_of(look, job))
     assert await history(look) == []
     if back == "retry":
-        assert await verbs.live_runs.retry(NODE, [Retry(claim, LONG_AGO, LONG_AGO, "failed", "no", HOUR)]) == []
+        assert await verbs.live_runs.retry(NODE, [PlannedRetry(claim, LONG_AGO, LONG_AGO, "failed", "no", HOUR)]) == []
     elif back == "rescue":
         await verbs.nodes.leave(NODE)
         await verbs.nodes.rescue(NODE)

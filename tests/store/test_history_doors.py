@@ -20,7 +20,7 @@ from detent.store.cursors import Advance, Leap
 from detent.store.db import connect
 from detent.store.job_search import JobSearch
 from detent.store.limits import REQUEST_LIMITS
-from detent.store.live_runs import Retry, Settlement
+from detent.store.live_runs import PlannedRetry, Settlement
 from detent.store.pull import Report, Wanted
 from detent.store.requests import StoredAnswer
 from detent.store.statement import STATEMENTS
@@ -129,7 +129,7 @@ async def settle_succeeded(look: Any, verbs: Store) -> None:
 
 async def settle_retry(look: Any, verbs: Store) -> None:
     await add_live_run(look, 1, owner=NODE)
-    assert await verbs.live_runs.retry(NODE, [Retry(claim(1), LONG_AGO, LONG_AGO, "failed", "no", HOUR)]) == []
+    assert await verbs.live_runs.retry(NODE, [PlannedRetry(claim(1), LONG_AGO, LONG_AGO, "failed", "no", HOUR)]) == []
 
 
 async def quarantine(look: Any, verbs: Store) -> None:
@@ -237,7 +237,7 @@ async def settle_a_task_that_succeeded(look: Any, verbs: Store) -> None:
 
 async def settle_a_retry_of_a_task(look: Any, verbs: Store) -> None:
     run = await claimed(look, verbs)
-    assert await verbs.live_runs.retry(NODE, [Retry(run, LONG_AGO, LONG_AGO, "failed", "no", HOUR)]) == []
+    assert await verbs.live_runs.retry(NODE, [PlannedRetry(run, LONG_AGO, LONG_AGO, "failed", "no", HOUR)]) == []
 
 
 async def move_cursors(look: Any, verbs: Store) -> None:

@@ -19,7 +19,7 @@ from detent.store import Database, Store
 from detent.store.cursors import Advance
 from detent.store.db import MissingHistoryPartition, Rejected, connect
 from detent.store.limits import REQUEST_LIMITS
-from detent.store.live_runs import Retry, Settlement
+from detent.store.live_runs import PlannedRetry, Settlement
 from tests.support.factories import LONG_AGO, add_job, add_live_run, add_node, add_task
 
 NODE = 11
@@ -85,7 +85,7 @@ async def test_a_run_settles_into_a_day_whose_partition_is_gone(look: Any, verbs
         Settlement(claim(2, tomorrow + timedelta(hours=2)), LONG_AGO, LONG_AGO, 2, error="no"),
     ]
     assert await verbs.live_runs.settle(NODE, batch) == []
-    retry = Retry(claim(3, tomorrow + timedelta(hours=3)), LONG_AGO, LONG_AGO, "failed", "no", DAY)
+    retry = PlannedRetry(claim(3, tomorrow + timedelta(hours=3)), LONG_AGO, LONG_AGO, "failed", "no", DAY)
     assert await verbs.live_runs.retry(NODE, [retry]) == []
     assert await look.fetchval("SELECT count(*) FROM run_history") == 2
     assert await look.fetchval("SELECT count(*) FROM attempts") == 2

@@ -10,7 +10,7 @@ import pytest
 from detent.domain.job import HttpTarget, JobSpec
 from detent.domain.run import Claim, Failed
 from detent.store import Store
-from detent.store.live_runs import Retry, Settlement
+from detent.store.live_runs import PlannedRetry, Settlement
 from detent.store.nodes import CRASH_CAP, RESCUE_BATCH, Rescued
 from detent.worker.settle import decide
 from tests.support.factories import LONG_AGO, add_live_run, add_node
@@ -169,11 +169,11 @@ async def test_lost_attempts_leave_a_run_all_its_retries(look: Any, verbs: Store
     for loss in range(CRASH_CAP):
         await look.execute("UPDATE live_runs SET owner = $1, started_at = $2", GONE, STARTED if loss else None)
         assert brief(await verbs.nodes.rescue(GONE)) == [(1, 0, False)]
-    for expected in (Retry, Settlement):
+    for expected in (PlannedRetry, Settlement):
         (claim,) = await verbs.live_runs.claim(NODE, 1, [1], 1)
         outcome = decide(claim, spec, Failed("broken"), STARTED, STARTED, 0.0)
         assert isinstance(outcome, expected), f"attempt {claim.attempt}, {claim.crashes} losses"
-        if isinstance(outcome, Retry):
+        if isinstance(outcome, PlannedRetry):
             assert await verbs.live_runs.retry(NODE, [outcome]) == []
 
 

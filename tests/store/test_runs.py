@@ -17,7 +17,7 @@ from detent.errors import Conflict, NotFound
 from detent.jobs import JobOperations
 from detent.store import Store, history
 from detent.store import sql as statements
-from detent.store.live_runs import Retry, Settlement
+from detent.store.live_runs import PlannedRetry, Settlement
 from tests.support.factories import add_job, add_live_run, add_node
 from tests.support.waiting import until
 
@@ -90,7 +90,7 @@ async def test_a_run_that_failed_and_then_succeeded_shows_both_attempts(store: S
     job = await add_job(sql)
     claim = await claimed(store, sql, job)
     first = AT + timedelta(seconds=1)
-    failure = Retry(claim, first, first + timedelta(seconds=1), "failed", "status 500", timedelta(0))
+    failure = PlannedRetry(claim, first, first + timedelta(seconds=1), "failed", "status 500", timedelta(0))
     assert await store.live_runs.retry(NODE, [failure]) == []
     waiting = await store.runs.get(claim.key)
     assert waiting is not None

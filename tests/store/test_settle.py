@@ -17,7 +17,7 @@ from detent.runtime import failpoints
 from detent.runtime.wakeups import Wakeups
 from detent.store import Store
 from detent.store.db import OutcomeUnknown, Rejected
-from detent.store.live_runs import Retry, Settlement
+from detent.store.live_runs import PlannedRetry, Settlement
 from detent.telemetry.metrics import Metrics
 from detent.worker.settle import Settler
 from tests.support.factories import LONG_AGO, add_live_run, add_node
@@ -59,8 +59,8 @@ def death(claim: Claim) -> Settlement:
     return Settlement(claim, STARTED, FINISHED, 2, "retries exhausted", "said", "failed", "broken")
 
 
-def failure(claim: Claim, delay: timedelta = SECOND) -> Retry:
-    return Retry(claim, STARTED, FINISHED, "failed", "broken", delay)
+def failure(claim: Claim, delay: timedelta = SECOND) -> PlannedRetry:
+    return PlannedRetry(claim, STARTED, FINISHED, "failed", "broken", delay)
 
 
 @pytest.mark.parametrize("different", ["scheduled_at", "token", "serial", "nothing"])

@@ -12,7 +12,7 @@ from detent.domain.identity import RunKey
 from detent.domain.run import Claim
 from detent.domain.states import CODES, END_CODES, FINAL, OPEN, TRANSITIONS, Event, RunStatus
 from detent.store import Store
-from detent.store.live_runs import Retry, Settlement
+from detent.store.live_runs import PlannedRetry, Settlement
 from tests.support.factories import LONG_AGO, add_live_run, add_node
 
 NODE = 11
@@ -71,7 +71,7 @@ async def apply(verbs: Store, event: Event) -> None:
         case Event.SUCCEED:
             await verbs.live_runs.settle(NODE, [settlement(RunStatus.SUCCEEDED, "succeeded")])
         case Event.FAIL:
-            await verbs.live_runs.retry(NODE, [Retry(CLAIM, LONG_AGO, LONG_AGO, "failed", "no", timedelta(0))])
+            await verbs.live_runs.retry(NODE, [PlannedRetry(CLAIM, LONG_AGO, LONG_AGO, "failed", "no", timedelta(0))])
         case Event.LOSE:
             await verbs.nodes.leave(NODE)
             await verbs.nodes.rescue(NODE)

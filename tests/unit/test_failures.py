@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from detent import NotRetryable, RetryLater
+from detent import NotRetryable, Retry
 from detent.targets.exceptions import LONGEST_ERROR, LONGEST_WAIT, describe, failure_of
 
 
@@ -47,8 +47,8 @@ def test_a_handler_may_say_that_another_try_cannot_help() -> None:
     ],
 )
 def test_a_handler_may_ask_for_a_longer_wait(asked: Any, waits: float) -> None:
-    failed = failure_of(RetryLater("busy", seconds=asked))
-    assert (failed.error, failed.retryable, failed.retry_after) == ("RetryLater: busy", True, waits)
+    failed = failure_of(Retry("busy", after=asked))
+    assert (failed.error, failed.retryable, failed.retry_after) == ("Retry: busy", True, waits)
 
 
 class Mute:
@@ -59,18 +59,17 @@ class Mute:
 @pytest.mark.parametrize(
     ("asked", "mistake"),
     [
-        ("60", "seconds is '60': give a number of seconds or a timedelta"),
-        (None, "seconds is None: give a number of seconds or a timedelta"),
-        (float("nan"), "seconds is nan: give a number of seconds or a timedelta"),
-        (Decimal("NaN"), "seconds is Decimal('NaN'): give a number of seconds or a timedelta"),
-        ([60], "seconds is [60]: give a number of seconds or a timedelta"),
-        (1j, "seconds is 1j: give a number of seconds or a timedelta"),
-        (Mute(), "seconds cannot be read: ValueError: mute"),
+        ("60", "after is '60': give a number of seconds or a timedelta"),
+        (float("nan"), "after is nan: give a number of seconds or a timedelta"),
+        (Decimal("NaN"), "after is Decimal('NaN'): give a number of seconds or a timedelta"),
+        ([60], "after is [60]: give a number of seconds or a timedelta"),
+        (1j, "after is 1j: give a number of seconds or a timedelta"),
+        (Mute(), "after cannot be read: ValueError: mute"),
     ],
 )
 def test_an_invalid_wait_is_reported_and_the_jobs_backoff_applies(asked: Any, mistake: str) -> None:
-    failed = failure_of(RetryLater("busy", seconds=asked))
-    assert (failed.error, failed.retryable, failed.retry_after) == (f"RetryLater: busy ({mistake})", True, None)
+    failed = failure_of(Retry("busy", after=asked))
+    assert (failed.error, failed.retryable, failed.retry_after) == (f"Retry: busy ({mistake})", True, None)
 
 
 class Mean(type):

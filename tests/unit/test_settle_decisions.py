@@ -10,7 +10,7 @@ import pytest
 from detent.domain.job import HttpTarget, JobSpec
 from detent.domain.run import Cancelled, Claim, Committed, Failed, Outcome, Succeeded
 from detent.domain.states import CODES, RunStatus
-from detent.store.live_runs import Retry, Settlement
+from detent.store.live_runs import PlannedRetry, Settlement
 from detent.worker.settle import decide
 
 STARTED = datetime(2026, 1, 1, tzinfo=UTC)
@@ -66,7 +66,7 @@ def test_what_the_handler_committed_itself_is_not_written_again(once: bool) -> N
 @pytest.mark.parametrize(("attempt", "longest"), [(1, 10), (2, 20)])
 def test_a_failure_with_retries_left_is_tried_again(failed: Failed, attempt: int, longest: float) -> None:
     held = claim(attempt)
-    assert decided(failed, held) == Retry(
+    assert decided(failed, held) == PlannedRetry(
         held, STARTED, FINISHED, failed.outcome, failed.error, timedelta(seconds=longest / 2), "http"
     )
 
@@ -143,7 +143,7 @@ def test_the_wait_is_never_longer_than_the_job_allows() -> None:
 def test_an_exception_that_the_job_names_is_not_tried_again(names: list[str], retried: bool) -> None:
     failed = Failed("Gone: no", kinds=("Gone", "shop.errors.Gone", "ValueError", "builtins.ValueError", "Exception"))
     written = decided(failed, of=spec(no_retry_on=names))
-    assert isinstance(written, Retry) == retried
+    assert isinstance(written, PlannedRetry) == retried
     assert retried or written.reason == "not retryable"
 
 

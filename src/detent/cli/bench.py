@@ -27,11 +27,11 @@ def measure(
     import asyncio
     from dataclasses import asdict
 
-    from detent.node import node
+    from detent.node import process
     from detent.telemetry.log import configure
 
     configure("auto", "error")
-    with Progress(what, total) as progress, asyncio.Runner(loop_factory=node.loop_factory()) as runner:
+    with Progress(what, total) as progress, asyncio.Runner(loop_factory=process.loop_factory()) as runner:
 
         async def measured() -> Any:
             return await work(progress.update)
@@ -159,7 +159,7 @@ def http(requests: str, connections: str, rounds: str, tls: bool, signed: bool) 
     from dataclasses import asdict
 
     from detent.devtools.bench.http import as_table, bench_http
-    from detent.node import node
+    from detent.node import process
     from detent.telemetry.log import configure
 
     configure("auto", "warning")
@@ -167,7 +167,7 @@ def http(requests: str, connections: str, rounds: str, tls: bool, signed: bool) 
     at_once = read_number("--connections", connections, 1, 10_000)
     times = read_number("--rounds", rounds, 1, 1000)
     total = 2 * number * times
-    with Progress("requests", total) as progress, asyncio.Runner(loop_factory=node.loop_factory()) as runner:
+    with Progress("requests", total) as progress, asyncio.Runner(loop_factory=process.loop_factory()) as runner:
         result = runner.run(bench_http(number, at_once, times, tls, signed, progress.update))
     if invocation().format == "json":
         output.print_json(asdict(result))
@@ -228,13 +228,13 @@ def failover(jobs: str, rounds: str) -> None:
     import asyncio
 
     from detent.devtools.bench.failover import as_table, bench_failover
-    from detent.node import node
+    from detent.node import process
     from detent.telemetry.log import configure
 
     configure("auto", "warning")
     number = read_number("--jobs", jobs, 1, 10_000)
     times = read_number("--rounds", rounds, 1, 1000)
-    with Progress("rounds", times) as progress, asyncio.Runner(loop_factory=node.loop_factory()) as runner:
+    with Progress("rounds", times) as progress, asyncio.Runner(loop_factory=process.loop_factory()) as runner:
         result = runner.run(bench_failover(number, times, progress.update))
     if invocation().format == "json":
         output.print_json(result.as_document())
@@ -252,13 +252,13 @@ def idle(jobs: str, seconds: str) -> None:
     from dataclasses import asdict
 
     from detent.devtools.bench.idle import as_table, bench_idle
-    from detent.node import node
+    from detent.node import process
     from detent.telemetry.log import configure
 
     configure("auto", "warning")
     number = read_number("--jobs", jobs, 0, 10_000)
     length = read_number("--seconds", seconds, 1, 86_400)
-    with Progress("seconds", length) as progress, asyncio.Runner(loop_factory=node.loop_factory()) as runner:
+    with Progress("seconds", length) as progress, asyncio.Runner(loop_factory=process.loop_factory()) as runner:
         result = runner.run(bench_idle(number, length, progress.update))
     if invocation().format == "json":
         output.print_json(asdict(result))

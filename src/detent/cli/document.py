@@ -51,12 +51,23 @@ def _secret(flag: str, text: str) -> object:
     return {"secret": text}
 
 
+def _delays(flag: str, text: str) -> dict[str, float]:
+    delays: dict[str, float] = {}
+    for part in filter(None, map(str.strip, text.split(","))):
+        name, equals, wait = part.partition("=")
+        if not equals or not name.strip():
+            raise UsageError(f"{flag} is {text!r}: give it as ERROR=TIME, such as TimeoutError=30s,RateLimited=2m.")
+        delays[name.strip()] = read_duration(flag, wait.strip())
+    return delays
+
+
 READERS: dict[FieldKind, Callable[[str, str], object]] = {
     "secret": _secret,
     "integer": _number,
     "number": _decimal,
     "duration": read_duration,
     "grace": _grace,
+    "delays": _delays,
 }
 METAVARS: dict[FieldKind, str] = {
     "secret": "SECRET",
@@ -65,6 +76,7 @@ METAVARS: dict[FieldKind, str] = {
     "duration": "TIME",
     "grace": "TIME",
     "instant": "TIME",
+    "delays": "ERROR=TIME",
 }
 # Where the kind of a field says less than its option should.
 OWN_METAVARS = {
@@ -74,6 +86,7 @@ OWN_METAVARS = {
     "notify_url": "URL",
     "idempotency_key_template": "TEMPLATE",
     "no_retry_on": "ERROR",
+    "retry_on": "ERROR",
     "tags": "TAG",
 }
 PANELS: dict[FieldGroup, str] = {"schedule": "Schedule", "deadlines": "Deadlines and alerts"}
@@ -265,7 +278,7 @@ def read_field(field: JobField, given: Any, flag: str | None = None) -> Any:
 
 
 def is_default(field: JobField, value: object) -> bool:
-    return value in (None, [], False) if not field.default else value == read_field(field, field.default)
+    return value in (None, [], {}, False) if not field.default else value == read_field(field, field.default)
 
 
 def _from_file(path: str) -> dict[str, Any]:

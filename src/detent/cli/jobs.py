@@ -116,6 +116,8 @@ def _chosen_fields(job: Item) -> Iterator[Field]:
         if field.name in SHOWN_ABOVE or is_default(field, value):
             continue
         text = times.span(value * 1000) if field.kind == "duration" else None
+        if field.kind == "delays":
+            text = ", ".join(f"{name}={times.span(wait * 1000)}" for name, wait in value.items())
         yield Field(field.name, field.label, ", ".join(value) if field.kind == "names" else value, text)
 
 

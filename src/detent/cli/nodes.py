@@ -174,13 +174,13 @@ def _start(flags: dict[str, Any], roles: tuple[str, ...], demo: bool = False) ->
         raise UsageError("--demo calls this server without TLS: leave out --tls-cert, --tls-key and --tls-client-ca.")
     if reload:
         return _supervise(settings, demo)
-    from detent.node import node
+    from detent.node import process
 
     chosen = _first_look() if demo else None
     if supervisor is None:
-        return node.run(settings, roles=roles, demo=chosen)
+        return process.run(settings, roles=roles, demo=chosen)
     try:
-        return node.run(settings, roles=roles, demo=chosen, supervisor=supervisor)
+        return process.run(settings, roles=roles, demo=chosen, supervisor=supervisor)
     except UsageError as error:
         from detent.node.apps import print_cause
 

@@ -87,6 +87,8 @@ class Job(Struct, frozen=True, kw_only=True):
     concurrency_limit: int | None = None
     concurrency_rate: float | None = None
     concurrency_scope: ConcurrencyScope = "job"
+    retry_on: list[str] = []
+    retry_delays: dict[str, float] = {}
     warnings: list[str]
 
 

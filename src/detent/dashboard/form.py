@@ -168,7 +168,19 @@ def _value(field: JobField, text: str) -> Any:
         return None
     if field.kind in ("integer", "number", "duration", "grace"):
         return _number(field, text)
-    return text
+    return _delays(field, text) if field.kind == "delays" else text
+
+
+def _delays(field: JobField, text: str) -> dict[str, float]:
+    delays: dict[str, float] = {}
+    for part in _words(text):
+        name, equals, wait = part.partition("=")
+        if not equals:
+            raise UsageError(
+                f"{field.label} is {text!r}: write it as TimeoutError=30s, RateLimited=2m.", f"/{field.name}"
+            )
+        delays[name.strip()] = number_from("duration", wait.strip(), field.label, f"/{field.name}")
+    return delays
 
 
 def _number(field: JobField, text: str) -> Any:
@@ -237,6 +249,8 @@ def _shown(value: Any) -> str:
         return ""
     if isinstance(value, list):
         return ", ".join(value)
+    if isinstance(value, dict):
+        return ", ".join(f"{name}={_shown(float(wait))}" for name, wait in value.items())
     if isinstance(value, float):
         return f"{value:g}"
     return str(msgspec.to_builtins(value))

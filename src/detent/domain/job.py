@@ -124,6 +124,8 @@ class JobSpec(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     concurrency_limit: Annotated[int, Meta(ge=1, le=1000)] | None = None
     concurrency_rate: Annotated[float, Meta(ge=0.00001, le=10_000)] | None = None
     concurrency_scope: ConcurrencyScope = "job"
+    retry_on: Annotated[list[Name], Meta(max_length=50)] = []
+    retry_delays: Annotated[dict[Name, Seconds], Meta(max_length=50)] = {}
 
 
 _KINDS: dict[type, TargetKind] = {HttpTarget: "http", PythonTarget: "python", ShellTarget: "shell"}

@@ -12,9 +12,20 @@ from __future__ import annotations
 from typing import Literal, NamedTuple
 
 # How people write the value. `grace` is a duration or `auto`, `names` is a list of words, `document` is JSON.
-# `secret` is the name of a secret.
+# `secret` is the name of a secret, `delays` are words with durations: TimeoutError=30s, RateLimited=2m.
 FieldKind = Literal[
-    "text", "integer", "number", "duration", "grace", "choice", "instant", "names", "switch", "document", "secret"
+    "text",
+    "integer",
+    "number",
+    "duration",
+    "grace",
+    "choice",
+    "instant",
+    "names",
+    "switch",
+    "document",
+    "secret",
+    "delays",
 ]
 FieldGroup = Literal["definition", "schedule", "retries", "overlap", "deadlines", "queue", "concurrency"]
 
@@ -105,6 +116,20 @@ JOB_FIELDS: tuple[JobField, ...] = (
         "names",
         "retries",
         "For Python jobs: names of exception classes after which a run is not retried.",
+    ),
+    JobField(
+        "retry_on",
+        "Retry only on",
+        "names",
+        "retries",
+        "For Python jobs: names of the exception classes after which a run is retried; none: after all.",
+    ),
+    JobField(
+        "retry_delays",
+        "Delays by exception",
+        "delays",
+        "retries",
+        "For Python jobs: seconds before the next attempt by the name of an exception class, instead of the backoff.",
     ),
     JobField(
         "missed_window",

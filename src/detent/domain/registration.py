@@ -50,6 +50,7 @@ LONGEST_GRACE = 2**31 - 1
 
 _DECODER = msgspec.json.Decoder(JobSpec)
 _UNSIGNED = ',"signing":null}'
+_RETRIED = ',"retry_on":[],"retry_delays":{}}'
 _UNLIMITED = ',"concurrency_key":null,"concurrency_limit":null,"concurrency_rate":null,"concurrency_scope":"job"}'
 
 
@@ -204,7 +205,7 @@ _changed = msgspec.structs.replace
 def _stored(definition: bytes) -> str:
     """Without the last fields where they have their defaults: nodes of versions without them then read the job."""
     text = definition.decode()
-    for tail in (_UNLIMITED, _UNSIGNED):
+    for tail in (_RETRIED, _UNLIMITED, _UNSIGNED):
         if not text.endswith(tail):
             break
         text = f"{text[: -len(tail)]}}}"

@@ -28,7 +28,7 @@ def retry_delay(attempt: int, backoff: Backoff, base: float, ceiling: float, cha
 
 
 def patient_delay(delay: float, retry_after: float | None, ceiling: float) -> float:
-    """The wait when a target requested one with `Retry-After` or RetryLater: the longer of the two, at most the job's
+    """The wait when a target requested one with `Retry-After` or Retry: the longer of the two, at most the job's
     `retry_max_seconds`. NaN requests nothing."""
     if retry_after is None or not retry_after > delay:
         return delay

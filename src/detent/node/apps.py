@@ -33,9 +33,28 @@ def load_app(reference: str) -> Detent:
         raise UsageError(
             f"--app {reference}: {attribute!r} in {module_name} is not a Detent(); write app = Detent() there."
         )
+    try:
+        app.check()
+    except UsageError as error:
+        raise UsageError(f"--app {reference}: {error.message}") from error
     if app.name is None:
         app.name = reference
     return app
+
+
+def reference_of(app: Detent) -> str | None:
+    """`package.module:name` of an app that is imported already; None if it is no variable of a module. Of several
+    modules that have it, the one counts that defines a function of the app, or else the first that was imported."""
+    found = [
+        (module.__name__, name)
+        for module in list(sys.modules.values())
+        if isinstance(module, ModuleType) and module.__name__ != "__main__"  # nobody else can import that
+        for name, value in list(vars(module).items())
+        if value is app
+    ]
+    homes = {reference.partition(":")[0] for reference in app.functions}
+    found.sort(key=lambda place: place[0] not in homes)  # stable: the first import otherwise
+    return f"{found[0][0]}:{found[0][1]}" if found else None
 
 
 def _imported(reference: str, name: str) -> ModuleType:
@@ -73,6 +92,14 @@ def print_cause(error: DetentError) -> None:
 
 def _is_ours(file: str) -> bool:
     return file.startswith((str(Path(__file__).parents[1]), str(Path(importlib.__file__).parent), "<frozen importlib"))
+
+
+def attach_database(app: Detent, url: str, schema: str, *, pooled: bool) -> None:
+    """Have the app's handlers enqueue through the node's own database. Nothing is opened until one does."""
+    from detent.sdk.database_gateway import DatabaseGateway
+
+    app.attach(DatabaseGateway(url, schema, app.place.tenant, pooled=pooled))
+    app.place.node_schema = schema
 
 
 async def register_jobs(store: Store, jobs: JobOperations, app: Detent) -> None:

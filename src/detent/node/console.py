@@ -45,6 +45,9 @@ class Console:
         if self.interactive and self._settings.database_url is None and not (folder.is_dir() and any(folder.iterdir())):
             say(f"Creating a PostgreSQL database in {folder} …")
 
+    def note(self, text: str) -> None:
+        say(text)
+
     def started(self, url: str | None, keys_needed: bool = False, offer: Offer | None = None) -> None:
         """`url`: where the API listens; None for a process without an API. `keys_needed`: requests need a key.
         `offer`: what the process serves as a worker."""

@@ -17,7 +17,7 @@ log = logger("database")
 
 @asynccontextmanager
 async def prepared_database(
-    settings: Settings, failed: Callable[[DetentError], None] | None = None
+    settings: Settings, failed: Callable[[DetentError], None] | None = None, note: Callable[[str], None] = say
 ) -> AsyncIterator[str]:
     """The URL of the configured database, or of the embedded one, which runs inside this context. With `failed`, a
     watch restarts the embedded server after a crash, and calls `failed` if it cannot."""
@@ -33,7 +33,7 @@ async def prepared_database(
     server = EmbeddedServer(settings.data_dir)
     async with server:
         if server.note:
-            say(server.note)
+            note(server.note)
         refuse_owner(settings, server.home / "postgres")
         await prepare_database(server.url, settings.database_schema, migrate=True)
         async with watched(server, failed):

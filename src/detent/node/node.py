@@ -1,26 +1,29 @@
-"""The composition root of a process: it joins database, app, API and session. No other module does."""
+"""The composition root: it joins database, app, API and session. No other module does.
+
+What belongs to a whole process, such as signals and the log, is not here: `process.py` has it for the processes that
+`detent` starts, and `hosted.py` runs a node inside a process of another program.
+"""
 
 from __future__ import annotations
 
 import asyncio
-import signal
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
+from functools import partial
 from typing import TYPE_CHECKING, Any, Protocol
 
 from detent.cluster.admission import AdmissionCheck, SuspectedCopy
 from detent.domain.run import Call
 from detent.errors import DetentError, UsageError
+from detent.node.apps import attach_database
 from detent.node.cluster_signals import CachedSignals
-from detent.node.console import Console, reachable, say
+from detent.node.console import reachable
 from detent.node.database import check_keys, opened_store, prepared_database
-from detent.node.offer import offer_of
-from detent.node.process_setup import collect_garbage_seldom, obey_supervisor
+from detent.node.offer import Offer, offer_of
 from detent.node.readiness import Readiness
 from detent.node.secrets import secret_values
 from detent.node.session import Session
 from detent.node.shell import ShellAccess, check_shell_user, shell_access
-from detent.runtime import failpoints
 from detent.runtime.service import backoff
 from detent.sdk.app import Detent
 from detent.settings.settings import Settings
@@ -32,16 +35,18 @@ from detent.targets.frames import Holding
 from detent.targets.messenger import Messenger, check_address
 from detent.targets.policies import ClusterPolicies
 from detent.targets.run import HandlerRun
-from detent.targets.shell_user import hide_memory
-from detent.telemetry import tracing
-from detent.telemetry.log import configure, logger
+from detent.telemetry.capture import captured_streams
+from detent.telemetry.log import capture_logging, logger
 from detent.telemetry.metrics import Metrics
 from detent.upkeep.notices import address_of
 from detent.worker.execute import Runner
+from detent.worker.output import OutputWriter
 from detent.worker.secrets import SecretValues
 
 if TYPE_CHECKING:
-    from detent.node.tls import ServerTls
+    from starlette.applications import Starlette
+
+    from detent.node.frontend import Frontend
     from detent.targets.lookup import TenantResolver
 
 log = logger("node")
@@ -59,42 +64,35 @@ class Demo(Protocol):
     def reporting(self, runners: dict[Any, Runner]) -> dict[Any, Runner]: ...
 
 
-def run(settings: Settings, roles: tuple[str, ...], demo: Demo | None = None, *, supervisor: int | None = None) -> int:
-    """Run until a signal stops the process; returns the exit code. `supervisor`: the process that `--reload` runs."""
-    console = Console(settings, roles, demo=demo is not None, supervised=supervisor is not None)
-    if supervisor is not None:
-        obey_supervisor(supervisor)
-    configure(settings.log_format, console.log_level)
-    failpoints.arm(settings.failpoints, production=settings.production)
-    collect_garbage_seldom()
-    if settings.traces == "otlp":
-        tracing.start(settings.trace_ratio)
-    if settings.allow_shell:
-        hide_memory()
-    console.starting()
-    try:
-        with asyncio.Runner(loop_factory=loop_factory()) as runner:
-            runner.run(Node(settings, roles, demo, console).run())
-    finally:
-        tracing.stop()
-    console.stopped()
-    return 0
+class Reporter(Protocol):
+    """Hears from the node what people want to know. `interactive`: a person reads it at a terminal."""
 
+    interactive: bool
 
-def loop_factory() -> Any:
-    try:
-        import uvloop
-    except ImportError:
-        return None
-    return uvloop.new_event_loop
+    def note(self, text: str) -> None: ...
+
+    def started(self, url: str | None, keys_needed: bool = False, offer: Offer | None = None) -> None: ...
 
 
 class Node:
-    def __init__(self, settings: Settings, roles: tuple[str, ...], demo: Demo | None, console: Console) -> None:
+    def __init__(
+        self,
+        settings: Settings,
+        roles: tuple[str, ...],
+        reporter: Reporter,
+        metrics: Metrics,
+        *,
+        frontend: Frontend | None = None,
+        app: Detent | None = None,
+        demo: Demo | None = None,
+    ) -> None:
+        """`frontend` serves the API; None: this node has none. `app`: instead of the one that the settings name."""
         self._settings = settings
         self._roles = roles
+        self._reporter = reporter
+        self._frontend = frontend
+        self._app = app
         self._demo = demo
-        self._console = console
         self._stop = asyncio.Event()
         self._hurry = asyncio.Event()
         self._failure: DetentError | None = None
@@ -107,14 +105,24 @@ class Node:
         self._draining = False
         self._capacity = Capacity()
         self._shell = ShellAccess()
-        self._tls: ServerTls | None = None
         self._secrets: SecretValues | None = None
-        self._metrics = Metrics()
+        self._metrics = metrics
         self._metrics.gauges = lambda: self._session.gauges() if self._session is not None else None
         self._metrics.cluster = CachedSignals(lambda: self._store)
         self._readiness = Readiness(roles, lambda: self._store, lambda: self._session, self._stop.is_set)
 
+    @property
+    def stopping(self) -> bool:
+        return self._stop.is_set()
+
+    def stop(self) -> None:
+        """Drain and end. The second call ends the draining."""
+        if self._stop.is_set():
+            self._hurry.set()
+        self._stop.set()
+
     async def run(self) -> None:
+        """Until `stop`. Raises what keeps the node from starting or from going on."""
         try:
             await self._run()
         except DetentError:
@@ -124,17 +132,12 @@ class Node:
             raise self._failure
 
     async def _run(self) -> None:
-        self._listen_to_signals()
         app = self._load_app()  # before anything is started, so that a bad setting fails at once
         self._check_archive()
         self._check_message_addresses()
-        if "api" in self._roles and self._settings.tls_given:
-            from detent.node.tls import server_tls
-
-            self._tls = server_tls(self._settings, self._metrics)
         check_shell_user(self._settings, self._roles)
         async with AsyncExitStack() as stack:
-            url = await stack.enter_async_context(prepared_database(self._settings, self._fail))
+            url = await stack.enter_async_context(prepared_database(self._settings, self._fail, self._reporter.note))
             store = await stack.enter_async_context(opened_store(url, self._settings))
             self._store = store
             policies = ClusterPolicies(store.tenants)
@@ -148,14 +151,15 @@ class Node:
             if self._demo:
                 app = self._demo.app(listening or self._settings.api_url)
             if app is not None:
+                attach_database(app, url, self._settings.database_schema, pooled=self._settings.pooled)
                 await self._register(store, app)
-            if self._roles == ("api",):
-                self._console.started(listening, self._keys_needed)
+            if not {"scheduler", "worker"}.intersection(self._roles):
+                self._reporter.started(listening, self._keys_needed)
                 await self._stop.wait()
             else:
                 resolver = self._resolver()
                 stack.push_async_callback(resolver.close)
-                runners = await stack.enter_async_context(self._runners(app, url, policies, resolver))
+                runners = await stack.enter_async_context(self._runners(app, store, url, policies, resolver))
                 messenger = Messenger(policies, resolver=resolver)
                 stack.push_async_callback(messenger.close)
                 await self._keep_session(store, app, runners, listening, guard, messenger)
@@ -178,31 +182,21 @@ class Node:
 
     async def _start_api(self, stack: AsyncExitStack, store: Store) -> str | None:
         """The API answers before the node is ready, so that /readyz can say what is missing."""
-        if "api" not in self._roles:
+        if self._frontend is None:
             return None
+        return await self._frontend.open(stack, partial(self._make_api, store))
+
+    async def _make_api(self, store: Store) -> Starlette:
         from detent.api.app import create_app
         from detent.dashboard.app import add_dashboard
-        from detent.node.server import ApiServer
 
-        chosen = self._settings
-        tls = await self._start_tls(stack)
-        app = create_app(store, settings=chosen, readiness=self._readiness, metrics=self._metrics)
+        app = create_app(store, settings=self._settings, readiness=self._readiness, metrics=self._metrics)
         # Asked before the first request: on a keyed cluster no probe then waits for the database.
         self._keys_needed = await app.state.api.authenticator.keys_needed()
         add_dashboard(app)
         if self._demo:
             self._demo.add_routes(app)
-        server = ApiServer(app, chosen.host, chosen.port, settings=chosen, seek=chosen.seeks_port, tls=tls)
-        await stack.enter_async_context(server)
-        if server.note:
-            say(server.note)
-        return server.url
-
-    async def _start_tls(self, stack: AsyncExitStack) -> ServerTls | None:
-        if self._tls is not None:
-            await stack.enter_async_context(self._tls)
-            asyncio.get_running_loop().add_signal_handler(signal.SIGHUP, self._tls.reload)
-        return self._tls
+        return app
 
     async def _start_probes(self, stack: AsyncExitStack) -> None:
         """Health and metrics on their own port: for processes without an API, or to expose nothing else."""
@@ -215,7 +209,7 @@ class Node:
         app = create_probes(self._readiness, self._metrics)
         server = ApiServer(app, chosen.host, chosen.metrics_port, settings=chosen, flag="--metrics-port")
         await stack.enter_async_context(server)
-        say(f"metrics on {server.url}/metrics")
+        self._reporter.note(f"metrics on {server.url}/metrics")
 
     def _check_archive(self) -> None:
         if "scheduler" in self._roles and self._settings.archive_url is not None:
@@ -226,8 +220,8 @@ class Node:
     def _load_app(self) -> Detent | None:
         if self._demo and not self._settings.local:
             raise UsageError(f"--demo runs on this machine only: leave out --host {self._settings.host}.")
-        if self._settings.app is None or self._demo:
-            return None
+        if self._app is not None or self._settings.app is None or self._demo:
+            return self._app
         from detent.node.apps import load_app
 
         return load_app(self._settings.app)
@@ -246,7 +240,7 @@ class Node:
 
     @asynccontextmanager
     async def _runners(
-        self, app: Detent | None, url: str, policies: ClusterPolicies, resolver: TenantResolver
+        self, app: Detent | None, store: Store, url: str, policies: ClusterPolicies, resolver: TenantResolver
     ) -> AsyncIterator[dict[Any, Runner]]:
         """A runner for each kind of target that this process can call."""
         from detent.targets.http import HttpTargetRunner
@@ -256,38 +250,45 @@ class Node:
 
         chosen, limit = self._settings, self._settings.max_result_bytes
         http = HttpTargetRunner(policies, max_result_bytes=limit, resolver=resolver)
-        shell = ShellTargetRunner(self._shell.tenants, user=self._shell.user, max_result_bytes=limit)
+        output = OutputWriter(store, chosen.run_log_bytes)
+        shell = ShellTargetRunner(
+            self._shell.tenants, user=self._shell.user, max_result_bytes=limit, output=output.begin
+        )
         thread = HandlerThread(min(chosen.concurrency, 64))
         bounds = work_limits(chosen.lease_ttl_seconds)
         effects = EffectPool(url, chosen.database_schema, bounds, pooled=chosen.pooled)
-        processes = None if self._demo else handler_processes(chosen, url, self._hold)
+        processes = None if self._demo else handler_processes(chosen, url, self._hold, output.receive)
         python = PythonTargetRunner(
-            app.functions if app else {}, thread, lambda call: self._make_run(call, effects),
+            app.functions if app else {}, thread, lambda call: self._make_run(call, effects, output),
             max_result_bytes=limit, processes=processes, isolate=chosen.isolate == "process",
             tenant_headroom=chosen.tenant_headroom,
         )  # fmt: skip
         self._capacity = python.capacity
         self._capacity.gates.append(resolver.gate)
         thread.start()
+        output.loop.start()
+        capture_logging()
         runners: dict[Any, Runner] = {"http": http, "python": python}
         if self._shell.tenants:
             await shell.start()
             runners["shell"] = shell
         try:
-            yield self._demo.reporting(runners) if self._demo and self._console.interactive else runners
+            with captured_streams():
+                yield self._demo.reporting(runners) if self._demo and self._reporter.interactive else runners
         finally:
             await http.close()
             await shell.close()
             if processes is not None:
                 await processes.close()
             await thread.stop(effects.terminate)
+            await output.close()
 
     def _hold(self, call: Call) -> Holding | None:
         return None if self._session is None else self._session.holding(call)
 
-    def _make_run(self, call: Call, effects: EffectPool) -> HandlerRun:
+    def _make_run(self, call: Call, effects: EffectPool, output: OutputWriter) -> HandlerRun:
         assert self._session is not None
-        return self._session.make_run(call, effects)
+        return self._session.make_run(call, effects, output)
 
     # --- the life of the process ---
 
@@ -378,20 +379,8 @@ class Node:
         else:
             closing.result()
 
-    def _listen_to_signals(self) -> None:
-        loop = asyncio.get_running_loop()
-        for number in (signal.SIGTERM,) if self._console.supervised else (signal.SIGTERM, signal.SIGINT):
-            loop.add_signal_handler(number, self._on_signal)
-
-    def _on_signal(self) -> None:
-        if self._stop.is_set():
-            self._hurry.set()
-        else:
-            self._console.stopping()
-        self._stop.set()
-
     def _announce_once(self, listening: str | None, app: Detent | None, runners: dict[Any, Runner]) -> None:
         if not self._announced:
             self._announced = True
             offer = None if self._demo else offer_of(self._settings, self._roles, app, list(runners))
-            self._console.started(listening, self._keys_needed, offer)
+            self._reporter.started(listening, self._keys_needed, offer)

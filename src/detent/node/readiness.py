@@ -51,7 +51,7 @@ class Readiness:
         await self._refresh()
         session = self._session()
         checks = dict(self._of_database())
-        if self._roles != ("api",):
+        if {"scheduler", "worker"}.intersection(self._roles):
             checks |= dict(_of_membership(session))
         checks[DRAINING] = self._draining(session)
         return checks

@@ -6,76 +6,187 @@ new, updated if it differs. Jobs that the app registered before and no longer ha
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import sys
+from collections.abc import Callable, Coroutine, Mapping
 from datetime import datetime, timedelta
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, Concatenate, Literal, TypeVar, Unpack, overload
 
-from detent.domain.job import Isolation
 from detent.errors import UsageError
+from detent.sdk.binding import Binding
+from detent.sdk.connect import Place, open_gateway
+from detent.sdk.fields import JobFields, documented, schedule_of
+from detent.sdk.portal import portal
+from detent.sdk.task import AsyncRunTask, AsyncTask, Decorator, P, PlainRunTask, PlainTask, R, Task, task_kind
 
 if TYPE_CHECKING:
+    from detent.sdk.gateway import Gateway
     from detent.sdk.testing import TestMode
+    from detent.targets.run import HandlerRun
 
 Function = TypeVar("Function", bound=Callable[..., Any])
+Isolate = Literal["thread", "process"]
 
 
 class Detent:
-    """A collection of jobs and the functions they call."""
+    """A collection of jobs and the functions they call.
 
-    def __init__(self, name: str | None = None) -> None:
+    `url` is where its runs are enqueued: `postgresql://…`, or `http://…` with a `key`. Without it, an app in a node
+    uses the node's database; elsewhere DETENT_API_URL, DETENT_DATABASE_URL, or the server on this machine. `tenant` is
+    the tenant of enqueues through the database; a key has its own.
+    """
+
+    def __init__(
+        self, name: str | None = None, *, url: str | None = None, key: str | None = None, tenant: str = "default"
+    ) -> None:
         self.name = name
         self.functions: dict[str, Callable[..., Any]] = {}
+        """What runners call: each takes exactly one argument, the run."""
         self.jobs: list[dict[str, Any]] = []
+        self.tasks: dict[str, Task[..., Any]] = {}
+        self.place = Place(url, key, tenant)
+        self._bindings: dict[str, Binding] = {}
+        self._attached: Gateway | None = None
+
+    # --- functions and their jobs ---
 
     def job(
         self,
         *,
         name: str | None = None,
         cron: str | None = None,
-        every: str | int | float | timedelta | None = None,
+        every: str | float | timedelta | None = None,
         rrule: str | None = None,
         at: str | datetime | None = None,
-        isolate: Isolation = "thread",
-        **fields: Any,
-    ) -> Callable[[Function], Function]:
-        """Register the decorated function and a job that calls it. Other keywords are the fields of a job.
+        payload: Any = None,
+        isolate: Isolate = "thread",
+        **fields: Unpack[JobFields],
+    ) -> Decorator:
+        """Register the decorated function and a job that calls it on a schedule. `payload` has its arguments.
 
         `isolate="process"`: the function runs in its own process; if that dies, one attempt fails and nothing else.
         """
-        schedule = _schedule(cron=cron, every=every, rrule=rrule, at=at)
-        return self._register(name, isolate, {"schedule": schedule, **fields})
+        schedule = schedule_of({"cron": cron, "every": every, "rrule": rrule, "at": at})
+        return self._decorator(name, isolate, payload, {"schedule": schedule, **documented(fields)})
 
+    @overload
+    def task(  # type: ignore[overload-overlap] # as in Decorator
+        self, function: Callable[Concatenate[HandlerRun, P], Coroutine[Any, Any, R]], /
+    ) -> AsyncRunTask[P, R]: ...
+    @overload
+    def task(self, function: Callable[Concatenate[HandlerRun, P], R], /) -> PlainRunTask[P, R]: ...
+    @overload
+    def task(  # type: ignore[overload-overlap] # as in Decorator
+        self, function: Callable[P, Coroutine[Any, Any, R]], /
+    ) -> AsyncTask[P, R]: ...
+    @overload
+    def task(self, function: Callable[P, R], /) -> PlainTask[P, R]: ...
+    @overload
     def task(
-        self, *, name: str | None = None, isolate: Isolation = "thread", **fields: Any
-    ) -> Callable[[Function], Function]:
+        self,
+        *,
+        name: str | None = None,
+        payload: Any = None,
+        isolate: Isolate = "thread",
+        **fields: Unpack[JobFields],
+    ) -> Decorator: ...
+    def task(  # type: ignore[misc] # mypy does not see that **Any accepts what Unpack names
+        self, function: Callable[..., Any] | None = None, /, **keywords: Any
+    ) -> Any:
         """Register the decorated function and a task that calls it: a job without a schedule, whose runs are enqueued.
-        Other keywords are the fields of a job."""
-        return self._register(name, isolate, fields)
-
-    def _register(self, name: str | None, isolate: Isolation, fields: dict[str, Any]) -> Callable[[Function], Function]:
-        def register(function: Function) -> Function:
-            reference = self._add(function, None)
-            chosen = {} if isolate == "thread" else {"isolate": isolate}
-            document = {
-                "name": name or _default_name(function),
-                "target": {"type": "python", "function": reference, **chosen},
-                **fields,
-            }
-            if any(job["name"] == document["name"] for job in self.jobs):
-                raise UsageError(f"This app has two jobs named {document['name']!r}: give one of them another name=.")
-            self.jobs.append(document)
-            return function
-
-        return register
+        Both `@app.task` and `@app.task(…)` work."""
+        if isinstance(function, str):
+            raise UsageError(f"@app.task({function!r}) has no keyword: write @app.task(name={function!r}).")
+        name, payload = keywords.pop("name", None), keywords.pop("payload", None)
+        isolate = keywords.pop("isolate", "thread")
+        decorator = self._decorator(name, isolate, payload, documented(keywords))
+        return decorator if function is None else decorator(function)
 
     def function(self, name: str | None = None) -> Callable[[Function], Function]:
         """Register a function without a job; jobs created elsewhere can call it."""
 
         def register(function: Function) -> Function:
-            self._add(function, name)
+            self._add(Binding(function, _callers_names()), name)
             return function
 
         return register
+
+    def check(self) -> None:
+        """Raise UsageError for what could not be decided while the app was imported, such as annotations that use
+        names which are defined later."""
+        for binding in self._bindings.values():
+            binding.check()
+        for task in self.tasks.values():
+            _check_payload(task.document, task.binding)
+
+    def _decorator(self, name: str | None, isolate: Isolate, payload: Any, fields: dict[str, Any]) -> Decorator:
+        local = _callers_names(2)
+
+        def register(function: Callable[..., Any]) -> Task[..., Any]:
+            if isinstance(function, Task):
+                raise UsageError(f"{function.name!r} is a job already: register another function for a second job.")
+            binding = Binding(function, local)
+            chosen = {} if isolate == "thread" else {"isolate": isolate}
+            document = {"name": name or function.__name__.replace("_", "-"), "target": {}, **fields}
+            if payload is not None:
+                document["payload"] = payload
+            if document["name"] in self.tasks:
+                raise UsageError(f"This app has two jobs named {document['name']!r}: give one of them another name=.")
+            _check_payload(document, binding)
+            document["target"] = {"type": "python", "function": self._add(binding, None), **chosen}
+            self.jobs.append(document)
+            task = task_kind(binding)(self, binding, document)
+            self.tasks[task.name] = task
+            return task
+
+        return Decorator(register)
+
+    def _add(self, binding: Binding, name: str | None) -> str:
+        function = binding.function
+        reference = name or f"{function.__module__}:{function.__qualname__.replace('<locals>.', '')}"
+        if reference in self._bindings and self._bindings[reference].function is not function:
+            raise UsageError(f"This app has two functions {reference!r}: rename one of them.")
+        self._bindings[reference] = binding
+        self.functions[reference] = binding.handler
+        return reference
+
+    # --- the way into the cluster ---
+
+    @property
+    def in_memory(self) -> bool:
+        """Whether runs are kept in this process, as in a test."""
+        return self._attached is not None and self._attached.in_memory
+
+    def attach(self, gateway: Gateway | None) -> Gateway | None:
+        """Enqueue through this gateway, as a node does with its own database, and a test with its memory; returns the
+        one before. An app with a `url` keeps its own, except in a test."""
+        before, self._attached = self._attached, gateway
+        return before
+
+    def gateway(self) -> Gateway:
+        """The way in of this process. It is opened at the first use."""
+        if self._attached is not None and (self.place.url is None or self._attached.in_memory):
+            return self._attached
+        return open_gateway(self.place)
+
+    async def register(self) -> None:
+        """Create or update all jobs of the app now. A worker that is started with the app does that by itself."""
+        self.check()
+        await portal.run(self._upsert_all)
+
+    def register_sync(self) -> None:
+        """As `register`, and waits in this thread."""
+        self.check()
+        portal.block(self._upsert_all)
+
+    async def _upsert_all(self) -> None:
+        for document in self.jobs:
+            await self.gateway().upsert(document)
+
+    async def close(self) -> None:
+        """Close the connections that enqueues opened; the next enqueue opens them again."""
+        await portal.run(self.place.close)
+
+    # --- tests ---
 
     def test(self, start: str | datetime | None = None, *, connection: Any = None) -> TestMode:
         """The app in test mode: real schedules and a clock that the test moves, without a database or a server.
@@ -91,29 +202,14 @@ class Detent:
 
         return TestMode(self, start, connection)
 
-    def _add(self, function: Callable[..., Any], name: str | None) -> str:
-        reference = name or f"{function.__module__}:{function.__qualname__.replace('<locals>.', '')}"
-        if self.functions.setdefault(reference, function) is not function:
-            raise UsageError(f"This app has two functions {reference!r}: rename one of them.")
-        return reference
+
+def _check_payload(document: Mapping[str, Any], binding: Binding) -> None:
+    """A tick needs all parameters. The payload of a task is a default that each enqueue replaces."""
+    if document.get("schedule") is not None or document.get("payload") is not None:
+        binding.check_payload(document.get("payload"), complete=document.get("schedule") is not None)
 
 
-def _default_name(function: Callable[..., Any]) -> str:
-    return function.__name__.replace("_", "-")
-
-
-def _schedule(**forms: Any) -> dict[str, Any]:
-    given = {form: value for form, value in forms.items() if value is not None}
-    if len(given) != 1:
-        hint = "" if given else " For a job without a schedule, whose runs are enqueued, use @app.task()."
-        raise UsageError(f"A job needs exactly one of cron=, every=, rrule= and at=; {len(given)} were given.{hint}")
-    form, value = next(iter(given.items()))
-    if isinstance(value, timedelta):
-        value = value.total_seconds()
-    elif isinstance(value, datetime):
-        if value.tzinfo is None:
-            raise UsageError(
-                f"at={value.isoformat()} has no time zone: write at='{value.isoformat()}+00:00' or similar."
-            )
-        value = value.isoformat()
-    return {form: value}
+def _callers_names(depth: int = 1) -> Mapping[str, Any]:
+    """The local names where the app is used, for annotations that are text: a function inside a function, as in a test,
+    has types that its module does not know."""
+    return sys._getframe(depth + 1).f_locals

@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import asyncio
 import re
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping
 from contextlib import asynccontextmanager, contextmanager
 from contextvars import ContextVar
 from datetime import datetime
@@ -56,15 +56,16 @@ POOLS = {
     PoolName.REQUEST: (5, 60.0),
     PoolName.SEPARATE: (2, 60.0),
     PoolName.PULL: (3, 60.0),
+    PoolName.OUTPUT: (1, 60.0),
 }
 FOR_REQUESTS = frozenset({PoolName.REQUEST, PoolName.SEPARATE})
 WALLED = FOR_REQUESTS | {PoolName.PULL}
-# Most processes serve no worker that pulls.
-OPENED_LATER = frozenset({PoolName.PULL})
+# Most processes serve no worker that pulls, and many run nothing that writes lines.
+OPENED_LATER = frozenset({PoolName.PULL, PoolName.OUTPUT})
 
 Result = TypeVar("Result")
 
-HISTORY = ("run_history", "attempts")
+HISTORY = ("run_history", "attempts", "run_logs")
 _VALUE = re.compile(r"\((\d{4}-[^()]+)\)[^()]*$")
 _joined: ContextVar[Connection | None] = ContextVar("joined", default=None)
 
@@ -76,6 +77,10 @@ class LockTimeout(Unavailable):
 class StalePlan(Unavailable):
     """A migration changed what a prepared statement returns. The driver prepares it anew, but inside a transaction it
     cannot repeat it; the whole transaction can be repeated."""
+
+
+class NotPermitted(Unavailable):
+    """The role of the connection lacks a privilege for the statement."""
 
 
 class Rejected(DetentError):  # noqa: N818 - as above
@@ -148,6 +153,8 @@ def translate(error: BaseException) -> DetentError | None:
         return OutcomeUnknown(str(error) or "the connection was lost")
     if isinstance(error, asyncpg.InvalidCachedStatementError):
         return StalePlan(str(error))
+    if isinstance(error, asyncpg.InsufficientPrivilegeError):
+        return NotPermitted(str(error))
     if isinstance(error, asyncpg.PostgresError):
         return Unavailable(f"The database refused a statement: {error}.")
     # The driver raises its internal error on a connection that the server has just ended.
@@ -194,8 +201,18 @@ class Database:
     `pooled` means that a pooler sits between this process and the server, and passes connections on after each
     transaction."""
 
-    def __init__(self, url: str, schema: str = "detent", *, pooled: bool = False, ttl: float = DEFAULT_TTL) -> None:
+    def __init__(
+        self,
+        url: str,
+        schema: str = "detent",
+        *,
+        pooled: bool = False,
+        ttl: float = DEFAULT_TTL,
+        pools: Mapping[PoolName, tuple[int, float]] = POOLS,
+    ) -> None:
+        """`pools` are those that this process needs: a program that only enqueues has no use for those of a node."""
         self.url = url
+        self._sizes = pools
         self.schema = schema
         self.pooled = pooled
         self.limits = pool_limits(ttl)
@@ -212,7 +229,7 @@ class Database:
 
     async def open(self) -> None:
         try:
-            for name, (size, idle_seconds) in POOLS.items():
+            for name, (size, idle_seconds) in self._sizes.items():
                 self._pools[name] = self._pool(name, size, idle_seconds=idle_seconds)
                 if name not in OPENED_LATER:
                     await self._pools[name].open()
@@ -317,8 +334,9 @@ class Database:
         """Add the partition that a statement needs, so that the statement can be tried again."""
         by = PoolName.SEPARATE if pool in FOR_REQUESTS else PoolName.WORK
         (made,) = await self._fetch(by, sql.history.ADD_PARTITION, missing.at)
-        if made["runs"] or made["attempts"]:  # else another process was faster
-            log.warning("history had no partition: added", partition=made["runs"] or made["attempts"])
+        added = [name for name in made.values() if name is not None]  # none: another process was faster
+        if added:
+            log.warning("history had no partition: added", partition=added[0])
         if (
             pool is PoolName.REQUEST and _joined.get() is not None
         ):  # inside a joined transaction, which has failed as a whole

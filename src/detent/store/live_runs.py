@@ -47,7 +47,8 @@ Fetch = Callable[..., Awaitable[list[Row]]]
 
 
 class Settlement(NamedTuple):
-    """The end of a run: its claim, when it ran, and the final status with its texts. `target` is for metrics only."""
+    """The end of a run: its claim, when it ran, and the final status with its texts. `target` is for metrics only,
+    `name` for the log: that of the job."""
 
     claim: Claim
     started: datetime
@@ -58,9 +59,11 @@ class Settlement(NamedTuple):
     outcome: str = "succeeded"
     error: str | None = None
     target: Kind = "unknown"
+    traceback: str | None = None
+    name: str | None = None
 
 
-class Retry(NamedTuple):
+class PlannedRetry(NamedTuple):
     """A failed attempt and the delay before the next."""
 
     claim: Claim
@@ -70,6 +73,8 @@ class Retry(NamedTuple):
     error: str
     delay: timedelta
     target: Kind = "unknown"
+    traceback: str | None = None
+    name: str | None = None
 
 
 class LiveRunStore:
@@ -120,15 +125,16 @@ class LiveRunStore:
             unsettled |= _addresses(rows)
         return [item for item in batch if (item.claim.job, item.claim.lane) in unsettled] if unsettled else []
 
-    async def retry(self, node: int, batch: Sequence[Retry]) -> list[Retry]:
+    async def retry(self, node: int, batch: Sequence[PlannedRetry]) -> list[PlannedRetry]:
         """Record failed attempts and schedule the next; returns those that no longer belong to this node."""
         unsettled: set[tuple[int, int]] = set()
         for of_tasks, some in by_kind(batch, _claim_of):
             jobs, lanes, ats, serials, tokens = _columns([item.claim for item in some])
-            _, started, finished, outcomes, errors, delays, _ = zip(*some, strict=True)
+            _, started, finished, outcomes, errors, delays, _, tracebacks, _ = zip(*some, strict=True)
             rows = await self._database.fetch_guarded(
                 PoolName.WORK, sql.task.SETTLE_RETRY if of_tasks else sql.run.SETTLE_RETRY, "", "W5",
                 node, jobs, lanes, ats, serials, tokens, started, finished, outcomes, errors, delays,
+                tracebacks,
             )  # fmt: skip
             unsettled |= _addresses(rows)
         return [item for item in batch if (item.claim.job, item.claim.lane) in unsettled]
@@ -141,7 +147,7 @@ class LiveRunStore:
         found = {row["position"] for row in rows}
         return [position in found for position in range(1, len(claims) + 1)]
 
-    async def record_stale(self, node: int, late: Sequence[Settlement | Retry]) -> None:
+    async def record_stale(self, node: int, late: Sequence[Settlement | PlannedRetry]) -> None:
         jobs, _, ats, serials, tokens = _columns([item.claim for item in late])
         await self._database.fetch(
             PoolName.WORK, sql.run.RECORD_STALE, node, jobs, ats, serials, tokens,
@@ -346,15 +352,16 @@ def by_kind(batch: Sequence[Item], claim_of: Callable[[Item], Claim]) -> list[tu
     return [(kind, [item for is_task, item in pairs if is_task is kind]) for kind in (False, True)]
 
 
-def _claim_of(item: Settlement | Retry) -> Claim:
+def _claim_of(item: Settlement | PlannedRetry) -> Claim:
     return item.claim
 
 
 def settle_columns(batch: Sequence[Settlement]) -> tuple[Sequence[object], ...]:
     """The arrays of the settle statement; also used inside a handler's own transaction."""
-    claims, started, finished, statuses, reasons, results, outcomes, errors, _ = zip(*batch, strict=True)
+    claims, started, finished, statuses, reasons, results, outcomes, errors, _, tracebacks, _ = zip(*batch, strict=True)
     jobs, lanes, ats, serials, tokens = _columns(claims)
-    return jobs, ats, tokens, started, finished, lanes, serials, statuses, reasons, results, outcomes, errors
+    texts = (reasons, results, outcomes, errors, tracebacks)
+    return jobs, ats, tokens, started, finished, lanes, serials, statuses, *texts
 
 
 def _is_plain(item: Settlement) -> bool:
@@ -382,4 +389,4 @@ def _addresses(rows: list[Row]) -> set[tuple[int, int]]:
     return {(row["job"], row["lane"]) for row in rows}
 
 
-__all__ = ["LiveRunStore", "OutcomeUnknown", "Retry", "Settlement", "settle_columns", "settle_statement"]
+__all__ = ["LiveRunStore", "OutcomeUnknown", "PlannedRetry", "Settlement", "settle_columns", "settle_statement"]

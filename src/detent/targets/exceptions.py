@@ -14,9 +14,13 @@ from math import inf, isnan
 from numbers import Real
 from typing import Any
 
-from detent.domain.run import Failed
-from detent.errors import NotRetryable, RetryLater
+from msgspec.structs import replace
+
+from detent.domain.masking import Mask
+from detent.domain.run import Cancelled, Failed
+from detent.errors import Discard, NotRetryable, Retry
 from detent.targets.text import storable_text
+from detent.targets.tracebacks import traceback_of
 
 LONGEST_ERROR = 8000
 LONGEST_WAIT = 31_536_000.0
@@ -25,8 +29,12 @@ LONGEST_VALUE = 200
 MAX_MEMBERS = 10
 
 
-def failure_of(error: BaseException) -> Failed:
-    """The failed attempt that an exception stands for."""
+def failure_of(error: BaseException, mask: Mask | None = None) -> Failed:
+    """The failed attempt that an exception stands for. `mask` hides secrets in its traceback."""
+    return replace(_failure(error), traceback=traceback_of(error, mask))
+
+
+def _failure(error: BaseException) -> Failed:
     kind = type(error)  # not __class__, which may be anything
     if issubclass(kind, asyncio.CancelledError):
         text = _text(error)
@@ -34,10 +42,18 @@ def failure_of(error: BaseException) -> Failed:
     text = describe(error)
     if issubclass(kind, NotRetryable):
         return Failed(text, retryable=False)
-    if not issubclass(kind, RetryLater):
+    if not issubclass(kind, Retry):
         return Failed(text, kinds=kinds_of(error))
     wait, mistake = _asked_wait(error)
     return Failed(f"{text} ({mistake})" if mistake else text, retry_after=wait, kinds=kinds_of(error))
+
+
+def discarded(error: BaseException) -> Cancelled | None:
+    """The end of the run, if its handler raised Discard; None for any other exception."""
+    if not issubclass(type(error), Discard):
+        return None
+    text = _text(error)
+    return Cancelled(f"discarded: {text}" if text else "discarded")
 
 
 def kinds_of(error: BaseException) -> tuple[str, ...]:
@@ -99,15 +115,17 @@ def _plain(text: str) -> str:
 
 
 def _asked_wait(error: Any) -> tuple[float | None, str]:
-    """The seconds that a RetryLater requests; or None, and what is wrong with them."""
+    """The seconds that a Retry requests; or None, and what is wrong with them, if anything is."""
     try:
-        asked = error.seconds
+        asked = error.after
+        if asked is None:
+            return None, ""
         seconds = _seconds(asked)
         if seconds is not None:
             return min(max(seconds, 0.0), LONGEST_WAIT), ""
-        return None, f"seconds is {_plain(repr(asked))[:LONGEST_VALUE]}: give a number of seconds or a timedelta"
+        return None, f"after is {_plain(repr(asked))[:LONGEST_VALUE]}: give a number of seconds or a timedelta"
     except BaseException as broken:
-        return None, f"seconds cannot be read: {describe(broken)[:LONGEST_VALUE]}"
+        return None, f"after cannot be read: {describe(broken)[:LONGEST_VALUE]}"
 
 
 def _seconds(asked: object) -> float | None:

@@ -14,7 +14,8 @@ from msgspec import Struct
 
 from detent.domain.job import PythonTarget
 from detent.domain.masking import Mask
-from detent.domain.run import Call, Claim, Committed, Failed, Outcome, Succeeded
+from detent.domain.run import Call, Cancelled, Claim, Committed, Failed, Outcome, Succeeded
+from detent.domain.run_output import OutputChunk, ProgressMark
 
 _LENGTH = struct.Struct("!I")
 LENGTH_BYTES = _LENGTH.size
@@ -42,6 +43,8 @@ class Setup(Struct, frozen=True, tag=True):
     log_level: str
     hidden: bool = False
     """Whether commands run on this node, which must not read the memory of the process."""
+    run_log_bytes: int = 0
+    """How many bytes of lines are kept of an attempt."""
 
 
 class Start(Struct, frozen=True, tag=True):
@@ -112,10 +115,12 @@ class CallDone(Struct, frozen=True, tag=True):
     failed: Failed | None = None
     committed: bool = False
     result: str | None = None
+    cancelled: str | None = None
+    """Why the handler discarded its run."""
 
 
 ToProcess = Setup | Start | Stop | CallAnswer
-FromProcess = ProcessReady | Unfit | Begun | Ask | CallDone
+FromProcess = ProcessReady | Unfit | Begun | Ask | CallDone | OutputChunk | ProgressMark
 
 _to_process = msgspec.json.Decoder(ToProcess)
 _from_process = msgspec.json.Decoder(FromProcess)
@@ -186,11 +191,13 @@ def done_with(outcome: Outcome) -> CallDone:
             return CallDone(committed=True)
         case Failed():
             return CallDone(failed=outcome)
-        case _:  # no handler cancels its run
-            return CallDone(failed=Failed("The handler ended with an unknown outcome."))
+        case Cancelled(reason=reason):
+            return CallDone(cancelled=reason)
 
 
 def outcome_in(done: CallDone) -> Outcome:
     if done.failed is not None:
         return done.failed
+    if done.cancelled is not None:
+        return Cancelled(done.cancelled)
     return Committed() if done.committed else Succeeded(done.result)

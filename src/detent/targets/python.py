@@ -23,12 +23,13 @@ from detent.domain.functions import did_you_mean
 from detent.domain.job import PythonTarget
 from detent.domain.run import Call, Committed, Failed, NotBegun, Outcome, Succeeded
 from detent.targets.calls import BEGIN_WITHIN, Capacity, HandlerCall, Lane
-from detent.targets.exceptions import describe, failure_of
+from detent.targets.exceptions import describe, discarded, failure_of
 from detent.targets.gate import TenantGate
 from detent.targets.processes import HandlerProcesses
 from detent.targets.results import MAX_RESULT_BYTES, NotJson, as_json
 from detent.targets.run import HandlerRun
-from detent.telemetry.log import hiding, logger
+from detent.telemetry.capture import Handling
+from detent.telemetry.log import logger
 
 Result = TypeVar("Result")
 MakeRun = Callable[[Call], HandlerRun]
@@ -146,11 +147,10 @@ class Describer:
             return failure_of(error.with_traceback(None))  # it was raised here, not in the handler
 
     def raised(self, run: HandlerRun, error: BaseException) -> Outcome:
-        failed = failure_of(error)
         if not run.committed:
-            return failed
+            return discarded(error) or failure_of(error, run.mask)
         # The run has succeeded in the handler's own transaction; a later failure can only be logged.
-        log.error("a handler failed after its run had committed", run_id=run.id, job=run.job, error=failed.error)
+        log.error("a handler failed after its run had committed", run_id=run.id, job=run.job, error=describe(error))
         return Committed()
 
 
@@ -233,7 +233,7 @@ class PythonTargetRunner:
     def _in_thread(self, pending: HandlerCall, function: Callable[..., Any], run: HandlerRun) -> None:
         if not pending.begin():
             return
-        with hiding(run.mask):
+        with Handling(run.mask, run):
             try:
                 result = invoke(function, run)
                 if inspect.isawaitable(result):
@@ -242,6 +242,7 @@ class PythonTargetRunner:
                 outcome = self._describer.returned(run, result)
             except BaseException as error:
                 outcome = self._describer.raised(run, error)
+        run.ended()
         pending.end(outcome)
 
     # --- on the handlers' loop ---
@@ -252,11 +253,12 @@ class PythonTargetRunner:
         async def work() -> None:
             if not begun and not pending.begin():
                 return
-            with hiding(run.mask):
+            with Handling(run.mask, run):
                 try:
                     outcome = self._describer.returned(run, await make())
                 except BaseException as error:
                     outcome = self._describer.raised(run, error)
+            run.ended()
             pending.end(outcome)
 
         def start() -> None:

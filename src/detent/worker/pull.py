@@ -23,7 +23,7 @@ from detent.runtime.bisection import halve_until_alone
 from detent.runtime.service import Batcher
 from detent.store import Store
 from detent.store.db import OutcomeUnknown, PoolName, Rejected
-from detent.store.live_runs import Retry, Settlement
+from detent.store.live_runs import PlannedRetry, Settlement
 from detent.store.pull import Extended, LeasedRun, PullBeat, Recorded, Report
 from detent.store.tasks import Freed
 from detent.store.tenant_wall import walled
@@ -214,12 +214,14 @@ def _decided(held: LeasedRun, failed: Failed) -> Report:
     claim = held.claim
     spec = held.definition.spec if held.definition is not None else None
     error = storable_text(failed.error[:LONGEST_ERROR])
-    failed = Failed(error, failed.retryable, failed.outcome, failed.retry_after)
+    trace = failed.traceback
+    failed = Failed(error, failed.retryable, failed.outcome, failed.retry_after, kinds=failed.kinds)
     match decide(claim, spec, failed, held.claimed_at, held.claimed_at, random.random()):
-        case Retry(delay=delay):
-            return Report(claim.key, claim.token, None, failed.outcome, error=failed.error, delay=delay)
+        case PlannedRetry(delay=delay):
+            words = {"error": failed.error, "traceback": trace}
+            return Report(claim.key, claim.token, None, failed.outcome, delay=delay, **words)
         case Settlement(status=status, reason=reason):
-            return Report(claim.key, claim.token, status, failed.outcome, reason, error=failed.error)
+            return Report(claim.key, claim.token, status, failed.outcome, reason, error=failed.error, traceback=trace)
         case None:
             raise AssertionError("a failure is always written")
 

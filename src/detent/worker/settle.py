@@ -26,13 +26,13 @@ from detent.runtime.bisection import halve_until_alone
 from detent.runtime.wakeups import Wakeups
 from detent.store import Store
 from detent.store.db import Rejected
-from detent.store.live_runs import Retry, Settlement
+from detent.store.live_runs import PlannedRetry, Settlement
 from detent.targets.exceptions import describe
 from detent.targets.text import storable_text
 from detent.telemetry import transitions
 from detent.telemetry.log import logger
 from detent.telemetry.metrics import OUTCOMES, Kind, Metrics
-from detent.worker.execute import is_retryable
+from detent.worker.execute import is_retryable, wait_asked
 
 log = logger("settle")
 
@@ -41,12 +41,12 @@ STATEMENTS = 2
 FINAL_WRITES_SECONDS = 1.0
 ENDS = {status: CODES[status] for status in (RunStatus.SUCCEEDED, RunStatus.DEAD, RunStatus.CANCELLED)}
 SUCCEEDED, DEAD, CANCELLED = (END_CODES[event] for event in (Event.SUCCEED, Event.EXHAUST, Event.CANCEL))
-Writing = TypeVar("Writing", Settlement, Retry)
+Writing = TypeVar("Writing", Settlement, PlannedRetry)
 
 
 def decide(
     claim: Claim, spec: JobSpec | None, outcome: Outcome | None, started: datetime, finished: datetime, chance: float
-) -> Settlement | Retry | None:
+) -> Settlement | PlannedRetry | None:
     """What to write for an outcome; None if the handler already wrote it. Raises if the value is not an outcome."""
     match outcome:
         case Succeeded(result=result):
@@ -67,19 +67,21 @@ def decide(
 
 def _decide_failure(
     claim: Claim, spec: JobSpec | None, failed: Failed, started: datetime, finished: datetime, chance: float
-) -> Settlement | Retry:
+) -> Settlement | PlannedRetry:
     retries = 0 if spec is None or claim.once else spec.max_retries
     retryable = failed.retryable if spec is None else is_retryable(spec, failed)
     # Attempts that were lost with their node do not count as failures. The first loss does not count as an attempt.
     failures = max(claim.attempt - max(claim.crashes - 1, 0), 1)
     if spec is not None and retryable and failures <= retries:
         base, ceiling = spec.retry_base_seconds, spec.retry_max_seconds
-        seconds = retry_delay(failures, spec.retry_backoff, base, ceiling, chance)
+        asked = wait_asked(spec, failed)
+        seconds = retry_delay(failures, spec.retry_backoff, base, ceiling, chance) if asked is None else asked
         delay = timedelta(seconds=patient_delay(seconds, failed.retry_after, ceiling))
-        return Retry(claim, started, finished, failed.outcome, storable_text(failed.error), delay, _target(spec))
+        error = storable_text(failed.error)
+        return PlannedRetry(claim, started, finished, failed.outcome, error, delay, _target(spec), failed.traceback)
     reason = "retries exhausted" if retryable else "not retryable"
     words = (reason, _storable(failed.result), failed.outcome, storable_text(failed.error))
-    return Settlement(claim, started, finished, DEAD, *words, target=_target(spec))
+    return Settlement(claim, started, finished, DEAD, *words, target=_target(spec), traceback=failed.traceback)
 
 
 def _storable(result: str | None) -> str | None:
@@ -107,13 +109,20 @@ class Settler:
         self._wakeups = wakeups
         self._metrics = metrics
         self._ends: list[Settlement] = []
-        self._retries: list[Retry] = []
+        self._retries: list[PlannedRetry] = []
         self._tasks: set[asyncio.Task[None]] = set()
         self._pause = 0.0
 
     def add(
-        self, claim: Claim, spec: JobSpec | None, outcome: Outcome | None, started: datetime, finished: datetime
+        self,
+        claim: Claim,
+        spec: JobSpec | None,
+        outcome: Outcome | None,
+        started: datetime,
+        finished: datetime,
+        name: str | None = None,
     ) -> None:
+        """`name`: of the job, for the log."""
         chance = random.random()
         try:
             writing = decide(claim, spec, outcome, started, finished, chance)
@@ -128,9 +137,9 @@ class Settler:
                 self._settled([claim], ())
                 self._count([Settlement(claim, started, finished, SUCCEEDED, target=_target(spec))])
             case Settlement():
-                self._ends.append(writing)
-            case Retry():
-                self._retries.append(writing)
+                self._ends.append(writing if writing.status == SUCCEEDED else writing._replace(name=name))
+            case PlannedRetry():
+                self._retries.append(writing._replace(name=name))
         self._pump()
 
     async def drain(self, seconds: float) -> None:
@@ -201,9 +210,9 @@ class Settler:
             await asyncio.sleep(self._pause)
             self._requeue(left)
 
-    def _requeue(self, batch: Sequence[Settlement | Retry]) -> None:
+    def _requeue(self, batch: Sequence[Settlement | PlannedRetry]) -> None:
         self._ends += [item for item in batch if isinstance(item, Settlement)]
-        self._retries += [item for item in batch if isinstance(item, Retry)]
+        self._retries += [item for item in batch if isinstance(item, PlannedRetry)]
 
     async def _write_reduced(
         self, item: Writing, write: Callable[[int, Sequence[Writing]], Awaitable[list[Writing]]]
@@ -223,8 +232,8 @@ class Settler:
 
     async def _finish(self, batch: Sequence[Writing], unmatched: Sequence[Writing]) -> None:
         stale = await self._refuse_stale(unmatched) if unmatched else []
-        retries: Sequence[Settlement | Retry] = batch
-        delays = [item.delay.total_seconds() for item in retries if isinstance(item, Retry)]
+        retries: Sequence[Settlement | PlannedRetry] = batch
+        delays = [item.delay.total_seconds() for item in retries if isinstance(item, PlannedRetry)]
         self._settled([item.claim for item in batch], delays)
         self._wakeups.capacity_freed()
         refused = {item.claim for item in stale}
@@ -233,9 +242,9 @@ class Settler:
         if unsuccessful or transitions.debug_enabled():
             self._log(written)
 
-    def _log(self, written: Sequence[Settlement | Retry]) -> None:
+    def _log(self, written: Sequence[Settlement | PlannedRetry]) -> None:
         """Successes at debug level, everything else at info and above."""
-        retries = [self._facts(item) for item in written if isinstance(item, Retry)]
+        retries = [self._facts(item) for item in written if isinstance(item, PlannedRetry)]
         transitions.log_some("info", "attempt failed, retry follows", retries)
         ends = [item for item in written if isinstance(item, Settlement)]
         dead = [self._facts(item) for item in ends if item.status == DEAD]
@@ -247,9 +256,12 @@ class Settler:
                 seconds = (item.finished - item.started).total_seconds()
                 transitions.log_claim("run succeeded", item.claim, self._node, seconds=round(seconds, 6))
 
-    def _facts(self, item: Settlement | Retry) -> dict[str, object]:
-        facts = {**transitions.facts_of(item.claim, self._node), "outcome": item.outcome, "error": item.error}
-        if isinstance(item, Retry):
+    def _facts(self, item: Settlement | PlannedRetry) -> dict[str, object]:
+        facts: dict[str, object] = {} if item.name is None else {"job": item.name}
+        facts |= {**transitions.facts_of(item.claim, self._node), "outcome": item.outcome, "error": item.error}
+        if item.traceback is not None:
+            facts["exception"] = item.traceback
+        if isinstance(item, PlannedRetry):
             facts["again_in"] = round(item.delay.total_seconds(), 3)
         return facts
 
@@ -267,7 +279,7 @@ class Settler:
                 metrics.attempts[target, outcome] += outcomes.count(outcome)
             unsuccessful -= outcomes.count("succeeded")
         metrics.lateness.add([item.started - item.claim.scheduled_at for item in written if item.claim.attempt == 1])
-        if isinstance(written[0], Retry):
+        if isinstance(written[0], PlannedRetry):
             metrics.retries += len(written)
             return unsuccessful
         dead = 0
@@ -304,5 +316,5 @@ def _by_target(written: Sequence[Writing]) -> dict[Kind, Sequence[Writing]]:
 
 def _without_text(item: Writing) -> Writing:
     if isinstance(item, Settlement):
-        return item._replace(result=None, reason="quarantined", error="the result could not be stored")
-    return item._replace(error="the error could not be stored")
+        return item._replace(result=None, reason="quarantined", error="the result could not be stored", traceback=None)
+    return item._replace(error="the error could not be stored", traceback=None)

@@ -1,4 +1,5 @@
 // Keyboard shortcuts: g jumps, j and k move between rows, x selects, / searches, ? shows help.
+import { BASE } from "./base.js";
 import { nextClock } from "./settings.js";
 import { toggleLive } from "./live.js";
 import { toggle, toggleAll } from "./selection.js";
@@ -32,7 +33,7 @@ function onKey(event) {
   if (typing || event.ctrlKey || event.metaKey || event.altKey) return;
   const key = event.key;
   if (jumping && Date.now() - jumping < 1500 && JUMPS[key]) {
-    location.href = JUMPS[key];
+    location.href = BASE + JUMPS[key];
     return;
   }
   jumping = key === "g" ? Date.now() : 0;
@@ -43,7 +44,7 @@ function onKey(event) {
     k: () => move(-1),
     x: () => toggle(current()),
     X: toggleAll,
-    n: () => (location.href = "/jobs/new"),
+    n: () => (location.href = `${BASE}/jobs/new`),
     l: toggleLive,
     u: nextClock,
   };
@@ -62,7 +63,7 @@ export function startKeys() {
   document.addEventListener("click", (event) => {
     const mark = event.target.closest("[data-run]");
     if (mark) {
-      location.href = `/runs/${mark.dataset.run}`;
+      location.href = `${BASE}/runs/${mark.dataset.run}`;
       return;
     }
     const row = event.target.closest("tr[data-href]");

@@ -1,5 +1,6 @@
 // Whether the page is up to date. The server sends each answer of the database as a heartbeat. The page measures how long
 // ago the last one came, so it notices an outage without any event.
+import { BASE } from "./base.js";
 import { showTimes } from "./times.js";
 
 const LIMIT = 5000; // milliseconds without a heartbeat
@@ -89,7 +90,7 @@ function parts([before, after]) {
 // Ask the server: returns "Database" or "Server" if that does not answer, else "", and the database's time.
 async function ask() {
   try {
-    const answer = await fetch("/heartbeat", { cache: "no-store", signal: AbortSignal.timeout(ASK_LIMIT) });
+    const answer = await fetch(`${BASE}/heartbeat`, { cache: "no-store", signal: AbortSignal.timeout(ASK_LIMIT) });
     if (answer.ok) return ["", await answer.text()];
     return [answer.status === 503 ? "Database" : "Server", null];
   } catch {

@@ -82,7 +82,7 @@ async def enqueue_steadily(load: SteadyLoad) -> float:
 
 
 def main() -> None:
-    from detent.node.node import loop_factory
+    from detent.node.process import loop_factory
 
     load = SteadyLoad(**json.loads(sys.argv[1]))
     with asyncio.Runner(loop_factory=loop_factory()) as runner:

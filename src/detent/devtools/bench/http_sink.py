@@ -12,7 +12,7 @@ import sys
 from collections.abc import Callable
 from typing import cast
 
-from detent.node import node
+from detent.node import process
 
 ANSWER = b"HTTP/1.1 200 OK\r\nContent-Type: text/plain\r\nContent-Length: 2\r\n\r\nok"
 HEAD_END = b"\r\n\r\n"
@@ -61,7 +61,7 @@ async def serve(certificate: str | None, key: str | None) -> None:
 
 def main() -> None:
     certificate, key = (*sys.argv[1:3], None, None)[:2]
-    with asyncio.Runner(loop_factory=node.loop_factory()) as runner:
+    with asyncio.Runner(loop_factory=process.loop_factory()) as runner:
         runner.run(serve(certificate, key))
 
 

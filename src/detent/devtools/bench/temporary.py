@@ -12,7 +12,7 @@ from typing import NamedTuple
 from detent.devtools.bench.database import BenchRows
 from detent.devtools.bench.processes import children_seconds, own_seconds
 from detent.node.database import opened_store, prepare_database
-from detent.node.process_setup import collect_garbage_seldom
+from detent.node.process import collect_garbage_seldom
 from detent.runtime.clock import monotonic
 from detent.settings.settings import Settings
 from detent.store import Store

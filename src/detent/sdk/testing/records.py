@@ -10,8 +10,10 @@ from typing import Any, Literal
 
 from detent.domain.job import JobSpec
 from detent.domain.registration import PreparedJob, place
+from detent.domain.run import Call
 from detent.domain.states import RunStatus
 from detent.errors import UsageError
+from detent.targets.output import AttemptOutput
 
 
 @dataclass(slots=True)
@@ -84,6 +86,12 @@ class HeldInTest:
 
     def held(self, run_id: str, token: int) -> bool:
         return True
+
+    def output(self, call: Call) -> AttemptOutput | None:
+        return None  # the lines of a test are the test's
+
+    def progress(self, run_id: str, token: int, fraction: float, message: str) -> None:
+        pass
 
     @asynccontextmanager
     async def transaction(self, run_id: str, token: int) -> AsyncIterator[Any]:

@@ -1,21 +1,13 @@
-"""What a process sets up before its loop runs: how garbage is collected, and which signals it obeys."""
+"""A process that `--reload` starts: which signals it obeys."""
 
 from __future__ import annotations
 
 import ctypes
-import gc
 import os
 import signal
 from contextlib import suppress
 
 _PR_SET_PDEATHSIG = 1
-
-
-def collect_garbage_seldom() -> None:
-    """A batch is many objects that all live until it ends. Collections that walk through them took up to half of the
-    time of a registration when measured."""
-    gc.freeze()
-    gc.set_threshold(50_000, 20, 50)
 
 
 def obey_supervisor(parent: int) -> None:

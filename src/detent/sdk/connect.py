@@ -1,0 +1,64 @@
+"""Which cluster an app enqueues into, and the gateway to it."""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING
+
+from detent.errors import UsageError
+
+if TYPE_CHECKING:
+    from detent.sdk.gateway import Gateway
+
+SCHEMA = "detent"
+
+
+class Place:
+    """Where an app enqueues: what it was given, else what the environment says."""
+
+    def __init__(self, url: str | None, key: str | None, tenant: str) -> None:
+        if url is not None and not url.startswith(("http://", "https://", "postgresql://", "postgres://")):
+            raise UsageError(
+                f"url={url!r} is no address of a cluster: give http(s)://… for the API, or postgresql://… for the "
+                "database."
+            )
+        self.url = url
+        self.key = key
+        self.tenant = tenant
+        self.node_schema: str | None = None
+        """The schema of the node that this app runs in."""
+        self.opened: tuple[int, Gateway] | None = None
+
+    @property
+    def schema(self) -> str:
+        """The schema of detent in the database."""
+        return self.node_schema or os.environ.get("DETENT_DATABASE_SCHEMA") or SCHEMA
+
+    @property
+    def address(self) -> str | None:
+        """None: the server on this machine."""
+        return self.url or os.environ.get("DETENT_API_URL") or os.environ.get("DETENT_DATABASE_URL")
+
+    async def close(self) -> None:
+        opened, self.opened = self.opened, None
+        if opened is not None and opened[0] == os.getpid():
+            await opened[1].close()
+
+
+def open_gateway(place: Place) -> Gateway:
+    """The gateway of this process: a fork must not use its parent's connections."""
+    if place.opened is None or place.opened[0] != os.getpid():
+        place.opened = os.getpid(), _new_gateway(place)
+    return place.opened[1]
+
+
+def _new_gateway(place: Place) -> Gateway:
+    address = place.address
+    if address is not None and address.startswith("postgres"):
+        from detent.sdk.database_gateway import DatabaseGateway
+
+        pooled = os.environ.get("DETENT_DATABASE_POOLER") == "transaction"
+        return DatabaseGateway(address, place.schema, place.tenant, pooled=pooled)
+    from detent.sdk.http_gateway import HttpGateway
+
+    return HttpGateway(address, place.key)
