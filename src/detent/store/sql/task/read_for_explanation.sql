@@ -16,7 +16,8 @@ SELECT j.name, j.status, j.reason, c.task, c.key_limit, c.key_rate, now() AS now
                 AND p.key = w.key
               ORDER BY p.place LIMIT 3) AS holders,
        ARRAY(SELECT run_id(r.job, r.scheduled_at, r.serial) FROM live_runs r
-              WHERE w.place = 'backlog' AND NOT c.task AND r.job = j.job ORDER BY r.lane LIMIT 3) AS unfinished, q.needs,
+              WHERE w.place = 'backlog' AND NOT c.task AND r.job = j.job ORDER BY r.lane LIMIT 3) AS unfinished,
+       q.needs,
        EXISTS (SELECT FROM limits l WHERE l.tenant = q.tenant AND (l.queue IS NULL OR l.queue = q.name)
            AND l.max_concurrent = 0) AS stopped
   FROM jobs j JOIN cursors c ON c.job = j.job CROSS JOIN cluster k
