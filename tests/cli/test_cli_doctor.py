@@ -344,8 +344,8 @@ def test_a_job_whose_schedule_cannot_be_read_is_a_failure_that_names_it(patient:
 def test_stuck_runs_are_reported_with_what_they_wait_for(patient: Patient) -> None:
     patient.do(
         "INSERT INTO queues (tenant, name, needs) VALUES (1, 'default', 'shell'), (1, 'slow', 'python:shop:report')",
-        "INSERT INTO nodes (node, ttl, expires_at, host, pid, roles, version, tzdata)"
-        " VALUES (8, '1 hour', now() + interval '1 hour', 'here', 1, '{worker}', '0', '2026f')",
+        "INSERT INTO nodes (node, ttl, expires_at, host, pid, roles, version, tzdata, queues, capabilities)"
+        " VALUES (8, '1 hour', now() + interval '1 hour', 'here', 1, '{worker}', '0', '2026f', '{default}', '{}')",
     )
     for number, name in enumerate(("plain", "script", "function", "held"), 1):
         patient.job(number, name)
@@ -354,8 +354,9 @@ def test_stuck_runs_are_reported_with_what_they_wait_for(patient: Patient) -> No
     patient.run(4, owner="8")
     findings = patient.story("stuck")
     told = {finding["found"].partition(" (")[0]: finding["advice"] for finding in findings}
-    assert "detent worker --allow-shell" in " ".join(told.values())
-    assert "No worker has shop:report: start detent worker --app MODULE:NAME --queue slow" in " ".join(told.values())
+    assert "`detent worker --allow-shell default`" in " ".join(told.values())
+    missing = "No worker has the function 'shop:report': start one with `detent worker --app shop:app --queue slow`."
+    assert missing in told.values()
     held = [finding for finding in findings if "of held was ready 1 h ago" in finding["found"]]
     assert held and "detent run cancel" in held[0]["advice"]
 

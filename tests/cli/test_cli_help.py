@@ -49,7 +49,7 @@ def test_every_command_explains_itself(path: str) -> None:
 @pytest.mark.parametrize("path", ["detent serve", "detent scheduler", "detent worker", "detent api"])
 def test_every_flag_of_a_node_is_a_setting(path: str) -> None:
     names = {parameter.name for parameter in COMMANDS[path].params}
-    assert names - {"demo", "config"} <= set(SETTINGS)
+    assert names - {"demo", "config", "reload", "supervisor"} <= set(SETTINGS)
 
 
 def test_every_field_of_a_job_has_a_flag() -> None:

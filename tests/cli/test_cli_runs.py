@@ -86,6 +86,28 @@ def test_waiting_too_long_is_exit_code_124(detent: CommandLine, server: Contract
     assert done.err == f"error: Run {run['id']} is still running after 0.1 s.\n"
 
 
+NOBODY = "No worker has the function 'resize': start one with `detent worker --app MODULE:app`."
+
+
+def test_waiting_says_once_what_the_run_waits_for(detent: CommandLine, server: ContractServer) -> None:
+    run = server.add_run(server.add_job("hello"), "pending", waiting_for=NOBODY)
+    done = detent("run", "wait", run["id"], "--timeout", "2500ms")
+    assert done.code == 124
+    assert done.err.splitlines()[0] == f"Run {run['id']} is pending. {NOBODY}"
+    assert done.err.count("No worker has") == 1
+
+
+def test_a_run_that_starts_at_once_is_waited_for_in_silence(detent: CommandLine, server: ContractServer) -> None:
+    run = server.add_run(server.add_job("hello"), "pending", waiting_for=NOBODY)
+    server.after_looks[run["id"]] = ["pending", "running", "succeeded"]
+    assert detent("run", "wait", run["id"]).err == ""
+
+
+def test_a_run_that_waits_shows_for_what(inside: Run, server: ContractServer) -> None:
+    run = server.add_run(server.add_job("hello"), "pending", waiting_for=NOBODY)
+    assert ["waiting_for", NOBODY] in inside("run", "get", run["id"]).rows
+
+
 def test_cancelling_needs_a_yes_and_an_open_run(inside: Run, server: ContractServer) -> None:
     run = server.add_run(server.add_job("hello"), "running")
     assert inside("run", "cancel", run["id"]).code == 2

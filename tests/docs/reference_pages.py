@@ -86,7 +86,7 @@ PURPOSES = {
     "log_format": "The format of log lines; `auto`: readable on a terminal, JSON elsewhere.",
     "log_level": "The lowest level that is logged.",
     "failpoints": "For the test suite: where the process crashes. Refused with `production`.",
-    "production": "Refuse settings that are for tests only.",
+    "production": "Refuse what is for tests and development only: failpoints, `--reload`.",
     "max_payload_bytes": "The largest payload of a job.",
     "run_log_bytes": "How much of the output of an attempt is stored: half of it from the beginning, half from the end. "
     "0: none.",

@@ -183,13 +183,3 @@ async def test_exceptions_are_described_where_the_handler_runs(invoke: Invoke) -
 
 async def test_a_result_with_half_a_character_is_kept_with_a_replacement(invoke: Invoke) -> None:
     assert await invoke(lambda: "name-\udcff") == Succeeded('"name-\ufffd"')
-
-
-async def test_a_result_that_cannot_be_rendered_is_a_failed_attempt(invoke: Invoke) -> None:
-    class Unreadable:
-        def __str__(self) -> str:
-            raise KeyboardInterrupt
-
-    outcome = await invoke(Unreadable)
-    assert isinstance(outcome, Failed) and outcome.error.startswith("KeyboardInterrupt")
-    await still_works(invoke)

@@ -50,6 +50,18 @@ TILL = """
                 raise RuntimeError("the till is stuck")
 """
 
+PICTURES = """
+    from detent import Detent
+
+    app = Detent("pictures")
+
+    @app.function()
+    def resize() -> str:
+        return "resized"
+"""
+
+RESIZE = {"schedule": "every 1h", "target": {"type": "python", "function": "pictures.jobs:resize"}}
+
 
 def write(folder: Path, name: str, source: str) -> None:
     (folder / name).mkdir(exist_ok=True)
@@ -210,3 +222,19 @@ async def is_dead(node: Node, run: str) -> None:
             return False
 
     await until(dead, 30, "the run to be given up")
+
+
+async def test_a_job_that_no_worker_serves_says_what_to_start_until_one_does(cluster: Nodes, folder: Path) -> None:
+    write(folder, "pictures", PICTURES)
+    node = await cluster.start("serve")
+    job = node.client.create_job({**RESIZE, "name": "resize"})
+    start = "start one with `detent worker --app pictures.jobs:app`."
+    assert job["warnings"] == [f"Its runs will wait. No worker has the function 'pictures.jobs:resize': {start}"]
+    run = node.client.trigger_job("resize")["id"]
+    waiting = node.client.get_run(run)
+    assert (waiting["status"], waiting["waiting_for"]) == ("pending", job["warnings"][0].partition("wait. ")[2])
+    worker = await cluster.start("worker", "--app", "pictures.jobs:app")
+    assert worker.events("serving")[0]["jobs"] == ["pictures.jobs:resize (for jobs that name it)"]
+    await until(lambda: node.client.get_run(run)["status"] == "succeeded", 20, "the run to succeed")
+    assert "waiting_for" not in node.client.get_run(run)
+    assert node.client.upsert_job({**RESIZE, "name": "resize"})["warnings"] == []

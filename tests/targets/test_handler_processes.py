@@ -252,7 +252,16 @@ async def test_a_handler_can_ask_whether_its_run_is_still_held(make: Make) -> No
 @pytest.mark.parametrize(
     ("function", "error"),
     [
-        ("mute", "ValueError: no text"),
+        (
+            "mute",
+            "NotJson: The function returned an object of type Mute, which has no JSON form: return a dict, list, "
+            "string, number, dataclass, msgspec Struct, pydantic model, or None.",
+        ),
+        (
+            "starts_comand",
+            "The app in this process has no function 'starts_comand' (did you mean 'starts_a_command'?): correct the "
+            "job, or give the worker an app that has it.",
+        ),
         ("stops_iteration", "StopIteration: plain"),
         ("exits", "SystemExit: 2"),
     ],

@@ -31,8 +31,8 @@ def run_like(status: str = "pending", **fields: Any) -> Run:
 def facts_like(**fields: Any) -> RunFacts:
     plain = RunFacts(
         name="mail", status="active", reason=None, task=True, key_limit=None, key_rate=None, now=NOW, held=False,
-        workers=True, place="backlog", parked=False, paced=False, not_before=DUE, attempt=1, key=None, owner=None,
-        queue="default", suspended=False, ahead=0, holders=[], unfinished=[],
+        place="backlog", parked=False, paced=False, not_before=DUE, attempt=1, key=None, owner=None,
+        queue="default", suspended=False, ahead=0, holders=[], unfinished=[], needs="task:", stopped=False,
     )  # fmt: skip
     return plain._replace(**fields)
 
@@ -54,8 +54,12 @@ LATER = NOW + timedelta(minutes=9)
             "of it.",
         ),
         (
-            {"workers": False},
-            "It waits for a worker that serves the queue 'default': no node with a worker is alive.",
+            {"lack": "No worker is running: start one with `detent worker`."},
+            "No worker is running: start one with `detent worker`.",
+        ),
+        (
+            {"stopped": True, "lack": "No worker is running."},
+            "It waits: a limit of 0 stops the queue 'default' or its tenant, see `detent queue list`.",
         ),
         ({"not_before": LATER}, "It may start at 2030-01-01 12:10:00 UTC, in 9 min."),
         (

@@ -14,6 +14,7 @@ from detent.api.cursors import after_job, after_run, binding, read_after_job, re
 from detent.api.references import job_id, unknown_job
 from detent.api.routing import Reply, Routes
 from detent.api.search import RunSearch, job_search, past_moment, run_search
+from detent.api.serving import with_worker_warning
 from detent.contract.job import IfBusy, Job, JobStatus, OnResume
 from detent.contract.page import Instant, Page
 from detent.contract.run import Run
@@ -111,7 +112,7 @@ class Trigger(Struct, forbid_unknown_fields=True):
 async def create_job(api: Api, body: JobSpec) -> Reply[Job]:
     """Register a job."""
     (job,) = await api.jobs.registration.add([body], tenant=api.tenant, by=api.by)
-    return Reply(job, Location=f"{PREFIX}/jobs/{job.id}")
+    return Reply(await with_worker_warning(api, job), Location=f"{PREFIX}/jobs/{job.id}")
 
 
 @routes.get("/jobs")
@@ -148,7 +149,8 @@ async def put_job(api: Api, name: str, query: PutQuery, body: JobSpec, headers: 
         named, tenant=api.tenant, owner=query.owner, expected=expected(headers), by=api.by
     )
     status = 201 if change == "created" else 200
-    return Reply(job, status, Location=f"{PREFIX}/jobs/{job.id}", Detent_Change=change)
+    warned = await with_worker_warning(api, job)
+    return Reply(warned, status, Location=f"{PREFIX}/jobs/{job.id}", Detent_Change=change)
 
 
 @routes.get("/jobs/{id}", or_else=(304,))
@@ -175,7 +177,7 @@ async def patch_job(api: Api, id: str, body: JobPatch, headers: ChangeHeaders) -
     job, change = await api.jobs.registration.patch(
         number, fields, tenant=api.tenant, expected=expected(headers), by=api.by
     )
-    return Reply(job, Detent_Change=change)
+    return Reply(await with_worker_warning(api, job), Detent_Change=change)
 
 
 @routes.delete("/jobs/{id}", scope="write")

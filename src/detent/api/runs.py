@@ -6,6 +6,7 @@ from detent.api.context import PREFIX, Api
 from detent.api.jobs import RunQuery, page_of_runs
 from detent.api.references import resolve_run, run_key, unknown_run
 from detent.api.routing import Reply, Routes
+from detent.api.serving import with_wait
 from detent.contract.page import Page
 from detent.contract.run import Run
 from detent.contract.tick import RunExplanation
@@ -25,7 +26,8 @@ async def list_runs(api: Api, query: RunQuery) -> Page[Run]:
 @routes.get("/runs/{id}")
 async def get_run(api: Api, id: str) -> Run:  # noqa: A002 - the name of the path parameter is part of the contract
     """Get one run with its attempts."""
-    return await found_run(api, id)
+    run = await found_run(api, id)
+    return await with_wait(api, run, run_key(str(run.id)))
 
 
 @routes.get("/runs/{id}/explain")

@@ -5,6 +5,7 @@ Flags are passed on as text, so that flags, environment and file go through the 
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
@@ -14,6 +15,7 @@ from detent.errors import UsageError
 
 if TYPE_CHECKING:
     from detent.devtools.demo import LiveDemo
+    from detent.settings.settings import Settings
 
 PANEL = "Start detent"
 
@@ -85,6 +87,13 @@ _working = _options(
     option("--shell-user", metavar="NAME", help="Run commands as this user; needs root. [the user of the worker]"),
 )
 
+_reloading = _options(
+    option(
+        "--reload", is_flag=True, help="For development: start again when Python files change. Needs detent[reload]."
+    ),
+    option("--reloaded", "supervisor", type=int, hidden=True),
+)
+
 _running = _options(
     _switch("--migrate", "Migrate the schema of an external database first."),
     option("--drain-seconds", metavar="SECONDS", help="Time to finish current work, such as runs, after SIGTERM. [30]"),
@@ -111,9 +120,10 @@ _running = _options(
 @database_options
 @_working
 @_probing
+@_reloading
 @_running
 @option("--demo", is_flag=True, help="Add three example jobs, and the endpoint /demo/echo.")
-def serve(demo: bool, **flags: object) -> int:
+def serve(demo: bool, **flags: Any) -> int:
     """Start API, scheduler and worker in one process.
 
     Without --database-url it also starts an embedded PostgreSQL. Ctrl-C stops
@@ -131,7 +141,7 @@ def serve(demo: bool, **flags: object) -> int:
 @database_options
 @_probing_alone
 @_running
-def scheduler(**flags: object) -> int:
+def scheduler(**flags: Any) -> int:
     """Start a scheduler: it fires ticks and runs no jobs."""
     return _start(flags, ("scheduler",))
 
@@ -140,8 +150,9 @@ def scheduler(**flags: object) -> int:
 @database_options
 @_working
 @_probing_alone
+@_reloading
 @_running
-def worker(**flags: object) -> int:
+def worker(**flags: Any) -> int:
     """Start a worker: it runs what the schedulers have fired."""
     return _start(flags, ("worker",))
 
@@ -151,18 +162,39 @@ def worker(**flags: object) -> int:
 @database_options
 @_probing
 @_running
-def api(**flags: object) -> int:
+def api(**flags: Any) -> int:
     """Start an API server: it neither fires ticks nor runs jobs."""
     return _start(flags, ("api",))
 
 
-def _start(flags: dict[str, object], roles: tuple[str, ...], demo: bool = False) -> int:
+def _start(flags: dict[str, Any], roles: tuple[str, ...], demo: bool = False) -> int:
+    reload, supervisor = flags.pop("reload", False), flags.pop("supervisor", None)
     settings = load_settings(flags)
     if demo and settings.tls_given:
         raise UsageError("--demo calls this server without TLS: leave out --tls-cert, --tls-key and --tls-client-ca.")
+    if reload:
+        return _supervise(settings, demo)
     from detent.node import process
 
-    return process.run(settings, roles=roles, demo=_first_look() if demo else None)
+    chosen = _first_look() if demo else None
+    if supervisor is None:
+        return process.run(settings, roles=roles, demo=chosen)
+    try:
+        return process.run(settings, roles=roles, demo=chosen, supervisor=supervisor)
+    except UsageError as error:
+        from detent.node.apps import print_cause
+
+        print_cause(error)
+        raise
+
+
+def _supervise(settings: Settings, demo: bool) -> int:
+    from detent.node.reload import check_reload, supervise
+
+    if demo:
+        raise UsageError("--demo has no code to reload: leave out --reload.")
+    check_reload(settings)
+    return supervise(settings, sys.argv[1:])
 
 
 def _first_look() -> LiveDemo:

@@ -126,6 +126,8 @@ def fields(run: Item, at: datetime) -> Iterator[Field]:
         yield Field("concurrency_key", "Concurrency key", run["concurrency_key"])
     if "not_before" in run:
         yield Field("not_before", "Not before", run["not_before"], times.local_both(run["not_before"], at))
+    if "waiting_for" in run:
+        yield Field("waiting_for", "Waiting for", run["waiting_for"])
     if "payload" in run:
         yield Field("payload", "Payload", run["payload"], indented(run["payload"]))
     yield Field("result", "Result", run["result"], indented(run["result"]))

@@ -29,6 +29,9 @@ STATUSES = tuple(str(status) for status in RunStatus)
 NO_RUNS = "No run matches."
 FIRST_POLL_SECONDS = 0.1
 SLOWEST_POLL_SECONDS = 1.0
+NOTE_SECONDS = 1.0
+# Sentences that differ only behind this say the same with another time or number.
+SAME_CHARACTERS = 25
 
 run = group("run", "List, wait for, retry and cancel runs.", panel="Jobs and runs")
 argument = click.argument("run_id", metavar="RUN", shell_complete=complete_run)
@@ -165,17 +168,37 @@ def wait_for(client: JsonClient, run_id: str, timeout: str | None) -> None:
         raise RunFailed(f"Run {answer['id']} of {answer['job']} ended {answer['status']}{f': {why}' if why else '.'}")
 
 
+class WaitNote:
+    """Says on stderr what a run waits for, once it has waited for a moment, and again when that has changed; and the
+    progress that it reports."""
+
+    def __init__(self) -> None:
+        self._from = time.monotonic() + NOTE_SECONDS
+        self._said = ""
+        self._progress: Item | None = None
+
+    def say_of(self, answer: Item) -> None:
+        self._say_wait(answer)
+        progress = answer.get("progress")
+        if progress and progress != self._progress and invocation().format == "text":
+            self._progress = progress
+            output.say(clean(progress_text(progress)))
+
+    def _say_wait(self, answer: Item) -> None:
+        text = str(answer.get("waiting_for") or "")
+        beginning = text[:SAME_CHARACTERS]
+        if text and beginning != self._said and time.monotonic() >= self._from:
+            self._said = beginning
+            output.say(f"Run {answer['id']} is {answer['status']}. {text}")
+
+
 def _until_over(client: JsonClient, run_id: str, deadline: float | None) -> dict[str, Any]:
     """The run when it has finished, or at the deadline. Polls often at first, then once a second."""
     pause = threading.Event()
-    delay = FIRST_POLL_SECONDS
-    shown = None
+    delay, note = FIRST_POLL_SECONDS, WaitNote()
     while True:
         answer = client.get_run(run_id)
-        progress = answer.get("progress")
-        if progress and progress != shown and invocation().format == "text":
-            shown = progress
-            output.say(clean(progress_text(progress)))
+        note.say_of(answer)
         left = None if deadline is None else deadline - time.monotonic()
         if answer["status"] not in OPEN or (left is not None and left <= 0):
             return answer

@@ -61,10 +61,10 @@ class LogPage(Struct, frozen=True, kw_only=True):
 class Run(Struct, frozen=True, kw_only=True):
     """The run of a tick, or one that was enqueued. A range of ticks that did not run is one entry: `ticks` of them, up
     to `until`. When a single run is read, these are present: `payload` if it was enqueued with its own payload,
-    `concurrency_key` if it has one, `not_before`, the time of its next attempt, if it is unfinished, and the
-    `traceback` of each attempt. `progress` is what the running attempt last reported. `attempt` counts on when a dead
-    run is retried. `lateness_ms` is null for a run that was asked for later than its tick: a re-run, or a tick from
-    before the job was created."""
+    `concurrency_key` if it has one, the `traceback` of each attempt, and, if it is unfinished, `not_before`, the time
+    of its next attempt, and `waiting_for`, a sentence, while no worker has claimed it. `progress` is what the running
+    attempt last reported. `attempt` counts on when a dead run is retried. `lateness_ms` is null for a run that was
+    asked for later than its tick: a re-run, or a tick from before the job was created."""
 
     id: UUID
     job_id: UUID
@@ -89,6 +89,7 @@ class Run(Struct, frozen=True, kw_only=True):
     payload: Any | UnsetType = UNSET
     concurrency_key: str | UnsetType = UNSET
     not_before: Instant | UnsetType = UNSET
+    waiting_for: str | UnsetType = UNSET
 
 
 class Left(Struct, frozen=True):

@@ -18,6 +18,7 @@ from detent.jobs.lifecycle import JobLifecycle
 from detent.jobs.register import JobRegistration
 from detent.jobs.revisions import JobRevisions
 from detent.jobs.runs import RunCommands
+from detent.jobs.serving import ServingCheck
 from detent.jobs.target_check import TargetCheck
 from detent.jobs.zone_data import ZoneDataRenewal
 from detent.store import Store
@@ -38,6 +39,7 @@ class JobOperations:
         self.dead_letters = DeadLetters(store)
         self.audit = LedgerAudit(store)
         self.explainer = TickExplainer(store)
+        self.serving = ServingCheck(store)
         self.zone_data = ZoneDataRenewal(store)
 
 

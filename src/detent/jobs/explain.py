@@ -20,7 +20,8 @@ from detent.domain.states import OPEN
 from detent.errors import DetentError, UsageError
 from detent.jobs.audit import no_longer_kept
 from detent.jobs.explanation import Facts, JobEvent, Leader, RuleInForce, explain, span
-from detent.jobs.run_explanation import RunFacts, explain_run
+from detent.jobs.run_explanation import explain_run
+from detent.jobs.serving import ServingCheck
 from detent.runtime.arithmetic import compute
 from detent.store import Store
 from detent.store.db import Row
@@ -45,6 +46,7 @@ class TickExplainer:
     def __init__(self, store: Store) -> None:
         self._store = store
         self._records = store.explanations
+        self._serving = ServingCheck(store)
 
     async def story(self, job_id: UUID, at: str, *, tenant: int = DEFAULT_TENANT) -> TickStory:
         """`at` is an instant or, without an offset, a wall-clock time in the job's zone; or `now`, `last` or `next`."""
@@ -82,7 +84,7 @@ class TickExplainer:
     async def run(self, run: Run, key: RunKey, *, tenant: int = DEFAULT_TENANT) -> list[str]:
         """What happened to a run, in sentences."""
         if key.on_demand:
-            return explain_run(run, RunFacts(*(await self._records.on_demand(key)).values()))
+            return explain_run(run, await self._serving.run_facts(key, tenant=tenant))
         if not key.manual and not key.repeat:
             return explain((await self.story(run.job_id, run.scheduled_at.isoformat(), tenant=tenant)).facts)
         origin = "It was started manually, outside the schedule." if key.manual else "It was started by the schedule."

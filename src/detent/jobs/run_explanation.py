@@ -19,7 +19,8 @@ MAX_AHEAD = 1000
 class RunFacts(NamedTuple):
     """What is recorded about an on-demand run. `place`: 'backlog', 'live', or None if it is finished. `holders` have
     the places of its concurrency key, `unfinished` the lanes of its job; both name some. `ahead`: how many are to start
-    before it, up to MAX_AHEAD."""
+    before it, up to MAX_AHEAD. `stopped`: a limit of 0 lets no run of its queue start. `lack`: the worker that is
+    missing."""
 
     name: str
     status: str
@@ -29,7 +30,6 @@ class RunFacts(NamedTuple):
     key_rate: float | None
     now: datetime
     held: bool
-    workers: bool
     place: str | None
     parked: bool | None
     paced: bool | None
@@ -42,6 +42,9 @@ class RunFacts(NamedTuple):
     ahead: int
     holders: Sequence[UUID]
     unfinished: Sequence[UUID]
+    needs: str | None
+    stopped: bool
+    lack: str | None = None
 
 
 def explain_run(run: Run, facts: RunFacts) -> list[str]:
@@ -69,13 +72,13 @@ class RunNarrator(TickNarrator):
         elif known.owner is not None:
             yield "A worker has claimed it and has not started it yet."
         else:
-            yield self._waits()
+            yield self.waits()
 
     def _after_tick(self, moment: datetime) -> str:
         late = moment - self.run.scheduled_at
         return f"{span(late)} after it was due" if late >= timedelta(0) else f"at {self.when(moment)}"
 
-    def _waits(self) -> str:
+    def waits(self) -> str:
         """What keeps it from starting: what comes first here would, without the others."""
         known = self.known
         if known.held:
@@ -94,8 +97,10 @@ class RunNarrator(TickNarrator):
         if known.place == "backlog" and known.unfinished:
             runs = ", ".join(map(str, known.unfinished))
             return f"It waits for its turn: the job has its maximum of unfinished runs, among them {runs}."
-        if not known.workers:
-            return f"It waits for a worker that serves the queue {known.queue!r}: no node with a worker is alive."
+        if known.stopped:
+            return f"It waits: a limit of 0 stops the queue {known.queue!r} or its tenant, see `detent queue list`."
+        if known.lack is not None:
+            return known.lack
         ahead = "" if not known.ahead else f" {_runs(known.ahead)} of the same priority are ahead of it."
         return f"It waits for a worker that serves the queue {known.queue!r}.{ahead}"
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import importlib
 import sys
+import traceback
 from importlib import import_module
 from pathlib import Path
 from types import ModuleType
@@ -76,6 +78,21 @@ def _does_not_import(reference: str, name: str, error: Exception) -> UsageError:
         f"--app {reference}: {name} cannot be imported ({type(error).__name__}: {error}): "
         "fix it, or set DETENT_DEBUG=1 to see the traceback."
     )
+
+
+def print_cause(error: DetentError) -> None:
+    """Print the traceback of what the user's code raised when it was imported, from its own first line on."""
+    cause = error.__cause__
+    if not isinstance(cause, Exception) or isinstance(cause, DetentError):
+        return
+    frames = cause.__traceback__
+    while frames is not None and _is_ours(frames.tb_frame.f_code.co_filename):
+        frames = frames.tb_next
+    traceback.print_exception(cause.with_traceback(frames))
+
+
+def _is_ours(file: str) -> bool:
+    return file.startswith((str(Path(__file__).parents[1]), str(Path(importlib.__file__).parent), "<frozen importlib"))
 
 
 def attach_database(app: Detent, url: str, schema: str, *, pooled: bool) -> None:

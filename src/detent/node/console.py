@@ -10,8 +10,12 @@ import sys
 from pathlib import Path
 from urllib.parse import urlsplit
 
+from detent.node.offer import Offer
 from detent.settings.settings import Settings
+from detent.telemetry.log import logger
 from detent.version import __version__
+
+log = logger("worker")
 
 NO_KEYS = "The cluster has none, so requests from this machine need none. The first key ends that."
 KEYS_NEEDED = "Every request needs one: give it to the command line with DETENT_API_KEY or a context."
@@ -23,8 +27,12 @@ def say(line: str) -> None:
 
 
 class Console:
-    def __init__(self, settings: Settings, roles: tuple[str, ...], *, demo: bool = False) -> None:
+    def __init__(
+        self, settings: Settings, roles: tuple[str, ...], *, demo: bool = False, supervised: bool = False
+    ) -> None:
+        """`supervised`: a supervisor starts and stops this process, and speaks to the user about that."""
         self._settings = settings
+        self.supervised = supervised
         self._roles = roles
         self.interactive = sys.stderr.isatty() and settings.log_format != "json"
         # The demo prints a line for each attempt. Routine log lines would make these hard to find.
@@ -40,23 +48,30 @@ class Console:
     def note(self, text: str) -> None:
         say(text)
 
-    def started(self, url: str | None, keys_needed: bool = False) -> None:
-        """`url`: where the API listens; None for a process without an API. `keys_needed`: requests need a key."""
+    def started(self, url: str | None, keys_needed: bool = False, offer: Offer | None = None) -> None:
+        """`url`: where the API listens; None for a process without an API. `keys_needed`: requests need a key.
+        `offer`: what the process serves as a worker."""
         if not self.interactive:
+            if offer is not None:
+                log.info("serving", **offer.fields())
             say(f"listening on {url}" if url is not None else f"{' and '.join(self._roles)} ready")
             return
         say(f"detent {__version__} is running: {_listed(self._roles)}, {self._database()}.")
+        for line in offer.lines() if offer is not None else ():
+            say(line)
         if url is not None:
             say(f"Open  {url}  for the dashboard.")
             say(f"Try   {self._client(url)} job list   or   {self._client(url)} --help   (Ctrl-C stops detent)")
             say(f"Keys  {KEYS_NEEDED if keys_needed else NO_KEYS}")
+        elif not self.supervised:
+            say("Stop  with Ctrl-C: running jobs finish first.")
 
     def stopping(self) -> None:
-        if self.interactive:
+        if self.interactive and not self.supervised:
             say("\nStopping: waiting for running jobs. Press Ctrl-C again to stop immediately.")
 
     def stopped(self) -> None:
-        if self.interactive:
+        if self.interactive and not self.supervised:
             say(f"Stopped. Jobs and their history are saved in {self._place()}.")
             say(f"Start again with: {' '.join([_program(), *sys.argv[1:]])}")
 

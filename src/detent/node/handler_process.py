@@ -22,7 +22,7 @@ from itertools import count
 from queue import SimpleQueue
 from typing import Any
 
-from detent.domain.run import Call, Failed, Outcome
+from detent.domain.run import Call, Outcome
 from detent.domain.states import END_CODES, Event
 from detent.errors import DetentError, OwnershipLost, StartupFailed
 from detent.node.apps import attach_database, load_app
@@ -52,7 +52,7 @@ from detent.targets.frames import (
 )
 from detent.targets.output import AttemptOutput
 from detent.targets.outputs import Outputs
-from detent.targets.python import DaemonThreads, Describer, invoke
+from detent.targets.python import DaemonThreads, Describer, invoke, no_function
 from detent.targets.run import HandlerRun
 from detent.targets.shell_user import hide_memory
 from detent.telemetry.capture import Handling, captured_streams
@@ -218,11 +218,11 @@ class Handlers:
         self._line.send(done_with(outcome))
 
     async def _call(self, start: Start, backend: NodeBackend) -> Outcome:
+        self._line.send(Begun())
         function = self._functions.get(start.function)
         if function is None:
-            return Failed(f"The app has no function {start.function!r} in this process.", retryable=False)
+            return no_function("The app in this process", start.function, self._functions)
         run = HandlerRun(call_in(start), backend)
-        self._line.send(Begun())
         try:
             with Handling(run.mask, run):
                 return await self._invoke(function, run)

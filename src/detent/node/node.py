@@ -20,6 +20,7 @@ from detent.node.apps import attach_database, detach_database
 from detent.node.cluster_signals import CachedSignals
 from detent.node.console import reachable
 from detent.node.database import check_keys, opened_store, prepared_database
+from detent.node.offer import Offer, offer_of
 from detent.node.readiness import Readiness
 from detent.node.secrets import secret_values
 from detent.node.session import Session
@@ -71,7 +72,7 @@ class Reporter(Protocol):
 
     def note(self, text: str) -> None: ...
 
-    def started(self, url: str | None, keys_needed: bool = False) -> None: ...
+    def started(self, url: str | None, keys_needed: bool = False, offer: Offer | None = None) -> None: ...
 
 
 class Node:
@@ -328,7 +329,7 @@ class Node:
             )  # fmt: skip
             joined = await self._try_open(session)
             if joined is not None:  # the API answers even while nothing may fire
-                self._announce_once(listening)
+                self._announce_once(listening, app, runners)
             if joined:
                 self._session = session
                 await self._until_over(session)
@@ -383,7 +384,8 @@ class Node:
         else:
             closing.result()
 
-    def _announce_once(self, listening: str | None) -> None:
+    def _announce_once(self, listening: str | None, app: Detent | None, runners: dict[Any, Runner]) -> None:
         if not self._announced:
             self._announced = True
-            self._reporter.started(listening, self._keys_needed)
+            offer = None if self._demo else offer_of(self._settings, self._roles, app, list(runners))
+            self._reporter.started(listening, self._keys_needed, offer)

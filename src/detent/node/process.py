@@ -10,6 +10,7 @@ from typing import Any
 from detent.node.console import Console
 from detent.node.frontend import ListeningFrontend
 from detent.node.node import Demo, Node
+from detent.node.supervised import obey_supervisor
 from detent.runtime import failpoints
 from detent.settings.settings import Settings
 from detent.targets.shell_user import hide_memory
@@ -18,9 +19,11 @@ from detent.telemetry.log import configure
 from detent.telemetry.metrics import Metrics
 
 
-def run(settings: Settings, roles: tuple[str, ...], demo: Demo | None = None) -> int:
-    """Run until a signal stops the process; returns the exit code."""
-    console = Console(settings, roles, demo=demo is not None)
+def run(settings: Settings, roles: tuple[str, ...], demo: Demo | None = None, *, supervisor: int | None = None) -> int:
+    """Run until a signal stops the process; returns the exit code. `supervisor`: the process that `--reload` runs."""
+    console = Console(settings, roles, demo=demo is not None, supervised=supervisor is not None)
+    if supervisor is not None:
+        obey_supervisor(supervisor)
     configure(settings.log_format, console.log_level)
     failpoints.arm(settings.failpoints, production=settings.production)
     collect_garbage_seldom()
@@ -48,7 +51,7 @@ async def _until_signalled(settings: Settings, roles: tuple[str, ...], console: 
             console.stopping()
         node.stop()
 
-    for number in (signal.SIGTERM, signal.SIGINT):
+    for number in (signal.SIGTERM,) if console.supervised else (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stop)
     if frontend is not None and frontend.tls is not None:
         loop.add_signal_handler(signal.SIGHUP, frontend.tls.reload)

@@ -117,7 +117,7 @@ class Session:
             await make_history_days(self._store)
         info = NodeInfo(
             new_node_number(), socket.gethostname(), os.getpid(), self._roles, __version__, tzdata_version(),
-            self._address, self.draining,
+            self._address, self.draining, *self._served(),
         )  # fmt: skip
         self.membership = Membership(
             info, self._settings.lease_ttl_seconds, self.clock, admission.incarnation, admission.server.timeline
@@ -139,6 +139,10 @@ class Session:
         self._start_parts()
         await self.hints.announce_share()
         log.info("joined", node=node_name(info.node), roles=list(self._roles))
+
+    def _served(self) -> tuple[tuple[str, ...], tuple[str, ...]] | tuple[None, None]:
+        """What its worker serves, for those who ask why a run waits."""
+        return (tuple(self._settings.queues), tuple(self._capabilities)) if "worker" in self._roles else (None, None)
 
     async def _confirmed(self) -> None:
         try:

@@ -24,6 +24,10 @@ class ExplanationStore:
         """What an on-demand run waits for."""
         return (await self._database.fetch(PoolName.REQUEST, sql.task.READ_FOR_EXPLANATION, *key))[0]
 
+    async def wait(self, key: RunKey) -> Row | None:
+        """What a live run that is not on demand waits for, if no worker has claimed it."""
+        return _first(await self._database.fetch(PoolName.REQUEST, sql.run.READ_WAIT, *key))
+
     async def revision_at(self, job: int, at: datetime) -> Row | None:
         """`revision`, `made_at` and `changed_by` of the definition at this time, if it is still kept."""
         return _first(await self._database.fetch(PoolName.REQUEST, sql.revision.FIND_AT, job, at))

@@ -7,9 +7,10 @@ from datetime import datetime, timedelta
 from typing import NamedTuple
 
 from detent.domain.run import Claim
+from detent.domain.serving import Unserved, WaitingPlace
 from detent.store import migrate, sql
 from detent.store.connection import Connection
-from detent.store.db import Database, PoolName
+from detent.store.db import Database, PoolName, Row
 
 # A run is dead after this many nodes were lost while it was the only run on them.
 CRASH_CAP = 2
@@ -17,7 +18,8 @@ RESCUE_BATCH = 1000
 
 
 class NodeInfo(NamedTuple):
-    """What a node reports when it joins; `draining`: it takes no work, because its process was asked to drain."""
+    """What a node reports when it joins; `draining`: it takes no work, because its process was asked to drain. `queues`
+    and `capabilities`: what its worker serves, if it has one."""
 
     node: int
     host: str
@@ -27,6 +29,8 @@ class NodeInfo(NamedTuple):
     tzdata: str
     address: str | None = None
     draining: bool = False
+    queues: tuple[str, ...] | None = None
+    capabilities: tuple[str, ...] | None = None
 
 
 class Share(NamedTuple):
@@ -74,10 +78,11 @@ class NodeStore:
         """Insert the node, unless its code cannot work with the present schema."""
         known = len(migrate.known())
         facts = (info.host, info.pid, list(info.roles), info.version, info.tzdata, known, info.address, info.draining)
+        serves = [None if each is None else list(each) for each in (info.queues, info.capabilities)]
 
         async def join(connection: Connection) -> None:
             await migrate.may_join(connection)
-            await connection.fetch(sql.node.JOIN.text, info.node, ttl, *facts)
+            await connection.fetch(sql.node.JOIN.text, info.node, ttl, *facts, *serves)
 
         await self._database.transaction(PoolName.WORK, join)
 
@@ -85,6 +90,12 @@ class NodeStore:
         """A live node whose code does not know this migration, if there is one."""
         rows = await self._database.fetch(PoolName.REQUEST, sql.node.FIND_OLDER, migration)
         return NodeVersion(*rows[0].values()) if rows else None
+
+    async def unserved(self, tenant: int, places: Sequence[WaitingPlace]) -> list[Unserved]:
+        """Of these places, those that no live worker serves."""
+        queues, needs = [place.queue for place in places], [place.needs for place in places]
+        rows = await self._database.fetch(PoolName.REQUEST, sql.node.LIST_UNSERVED, tenant, queues, needs)
+        return [unserved_of(row) for row in rows]
 
     async def silent(self, span: timedelta) -> float | None:
         """How many seconds to wait for nodes that were silent for this long and are not evicted."""
@@ -134,3 +145,7 @@ class NodeStore:
     async def note_rescued(self, node: int, rescuer: int, runs: int) -> None:
         """Record which node returned the runs of a node that ended."""
         await self._database.fetch(PoolName.FAILOVER, sql.node.RECORD_RESCUE, node, rescuer, runs)
+
+
+def unserved_of(row: Row) -> Unserved:
+    return Unserved(WaitingPlace(row["queue"], row["needs"]), row["workers"], row["able"], row["known"])

@@ -12,29 +12,27 @@ from __future__ import annotations
 import asyncio
 import inspect
 import threading
-from collections.abc import Callable, Coroutine, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
 from concurrent.futures import Future
 from contextlib import suppress
 from functools import partial
 from queue import SimpleQueue
 from typing import Any, TypeVar
 
-import msgspec
-
+from detent.domain.functions import did_you_mean
 from detent.domain.job import PythonTarget
 from detent.domain.run import Call, Committed, Failed, NotBegun, Outcome, Succeeded
 from detent.targets.calls import BEGIN_WITHIN, Capacity, HandlerCall, Lane
 from detent.targets.exceptions import describe, discarded, failure_of
 from detent.targets.gate import TenantGate
 from detent.targets.processes import HandlerProcesses
+from detent.targets.results import MAX_RESULT_BYTES, NotJson, as_json
 from detent.targets.run import HandlerRun
-from detent.targets.text import storable_text
 from detent.telemetry.capture import Handling
 from detent.telemetry.log import logger
 
 Result = TypeVar("Result")
 MakeRun = Callable[[Call], HandlerRun]
-MAX_RESULT_BYTES = 16_384
 _STOP_SECONDS = 2.0
 
 log = logger("python")
@@ -141,7 +139,12 @@ class Describer:
         self._limit = max_result_bytes
 
     def returned(self, run: HandlerRun, result: object) -> Outcome:
-        return Committed() if run.committed else Succeeded(as_json(result, self._limit))
+        if run.committed:
+            return Committed()
+        try:
+            return Succeeded(as_json(result, self._limit))
+        except NotJson as error:
+            return failure_of(error.with_traceback(None))  # it was raised here, not in the handler
 
     def raised(self, run: HandlerRun, error: BaseException) -> Outcome:
         if not run.committed:
@@ -188,7 +191,7 @@ class PythonTargetRunner:
         assert isinstance(call.target, PythonTarget)
         function = self._functions.get(call.target.function)
         if function is None:
-            return Failed(f"This worker has no function {call.target.function!r}.", retryable=False)
+            return no_function("This worker", call.target.function, self._functions)
         if self._isolate or call.target.isolate == "process":
             return await self._in_process(call)
         lane = self._lane_of(function)
@@ -275,14 +278,7 @@ def takes_run(function: Callable[..., Any]) -> bool:
     return bool(inspect.signature(function).parameters)
 
 
-def as_json(result: object, limit: int = MAX_RESULT_BYTES) -> str | None:
-    """The result of a handler as JSON, or its text where it has no JSON form; truncated to the limit."""
-    if result is None:
-        return None
-    try:
-        text = msgspec.json.encode(result).decode()
-    except (TypeError, ValueError, msgspec.MsgspecError):
-        text = msgspec.json.encode(storable_text(str(result))).decode()
-    if len(text) > limit:
-        text = msgspec.json.encode({"truncated": True, "beginning": text[:limit]}).decode()
-    return text.replace("\\u0000", "\\ufffd")
+def no_function(owner: str, name: str, known: Iterable[str]) -> Failed:
+    """`owner`, such as `This worker`, does not have the function."""
+    advice = "correct the job, or give the worker an app that has it."
+    return Failed(f"{owner} has no function {name!r}{did_you_mean(name, known)}: {advice}", retryable=False)

@@ -10,7 +10,10 @@ from detent.cli.doctor.cluster import check_nodes, check_partitions
 from detent.cli.doctor.results import Case, number, some
 from detent.cli.doctor.unfired import check_jobs
 from detent.domain.job import TASK_NEEDS
+from detent.domain.serving import place_of, unserved_sentence
 from detent.store import sql
+from detent.store.db import Row
+from detent.store.nodes import unserved_of
 
 SINCE = timedelta(days=7)
 OVERDUE = timedelta(seconds=10)
@@ -83,25 +86,26 @@ async def waiting(case: Case) -> None:
         text = (
             f"{number(row['runs'], 'run', 'wait')} in queue {row['queue']} for a worker, the oldest {since} ({names})."
         )
-        case.add("fail", text, _limit_of(row["queue"]) if row["limited"] else _worker_for(row["queue"], row["needs"]))
+        case.add("fail", text, await _missing_worker(case, row) or _advice(row))
 
 
-def _limit_of(queue: str) -> str:
-    return f"A limit may delay them: see {queue} in `detent queue list` and its tenant in `detent tenant list`."
+async def _missing_worker(case: Case, row: Row) -> str | None:
+    """What to start, if no worker serves these runs: the same sentence as in the answers of the API."""
+    place = place_of(row["queue"], row["needs"])
+    found = await case.doctor.ask(sql.node.LIST_UNSERVED, row["tenant"], [place.queue], [place.needs])
+    return unserved_sentence(unserved_of(found[0]), tenant=row["of_tenant"]) if found else None
 
 
-def _worker_for(queue: str, needs: str) -> str:
+def _advice(row: Row) -> str:
+    """Workers serve these runs, and do not claim them."""
+    queue, needs = row["queue"], row["needs"].removeprefix(TASK_NEEDS)
+    if row["limited"]:
+        return f"A limit may delay them: see {queue} in `detent queue list` and its tenant in `detent tenant list`."
     option = "" if queue == "default" else f" --queue {queue}"
-    needs = needs.removeprefix(TASK_NEEDS)
-    if needs == "shell":
-        return (
-            f"Shell jobs need a worker that allows them for their tenant: detent worker --allow-shell TENANT{option}."
-        )
     if needs.startswith(("python:", "process:")):
-        function = needs.partition(":")[2]
         return (
-            f"No worker has {function}: start detent worker --app MODULE:NAME{option} with an app that has it. "
-            "If a worker has it but cannot call it now, see `handlers` in its /readyz?verbose."
+            "A worker that has the function may not be able to call it now: see `handlers` in its /readyz?verbose, or "
+            f"start another with detent worker --app MODULE:NAME{option}."
         )
     return (
         f"Start a worker, or raise its capacity: detent worker{option} --concurrency 200. "

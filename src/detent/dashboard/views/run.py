@@ -6,6 +6,7 @@ from typing import Any
 
 from detent.api.references import run_key
 from detent.api.runs import found_run
+from detent.api.serving import with_wait
 from detent.api.visibility import sees_headers
 from detent.contract.run import Run
 from detent.dashboard.charts import gantt
@@ -25,8 +26,9 @@ NEVER_RAN = (RunStatus.SKIPPED, RunStatus.MISSED)
 
 
 async def load(page: PageRequest) -> dict[str, Any]:
-    run = await found_run(page.api, page.names["id"])
-    key = run_key(str(run.id))
+    found = await found_run(page.api, page.names["id"])
+    key = run_key(str(found.id))
+    run = await with_wait(page.api, found, key)
     given = await page.api.store.overview.run_input(key, tenant=page.tenant)
     return {
         "run": run,

@@ -28,7 +28,7 @@ from detent.sdk.steps import Ended, awaited, perform
 from detent.sdk.testing.drive import ClockSteps, Work, within
 from detent.sdk.testing.records import HeldInTest, TestedAttempt, TestedJob, TestedRun
 from detent.targets.exceptions import discarded, failure_of
-from detent.targets.python import as_json
+from detent.targets.results import as_json
 from detent.targets.run import HandlerRun
 from detent.worker.execute import is_retryable, wait_asked
 from detent.worker.windows import previous_tick

@@ -11,8 +11,9 @@ WITH ready AS (
             SELECT FROM backlog WHERE job = h.job AND queue = h.queue AND keyed = h.keyed AND priority = h.priority
                AND NOT parked AND not_before < now() - $1::interval LIMIT $3::integer) counted) b
      WHERE h.startable AND h.not_before < now() - $1::interval AND ($2::bigint IS NULL OR h.job = $2::bigint))
-SELECT q.name AS queue, q.needs, sum(r.runs)::bigint AS runs, min(r.not_before) AS oldest,
+SELECT q.tenant, q.name AS queue, q.needs, t.name AS of_tenant,
+       sum(r.runs)::bigint AS runs, min(r.not_before) AS oldest,
        (array_agg(DISTINCT j.name))[1:3] AS names, EXISTS (SELECT FROM limits l WHERE l.tenant = q.tenant
            AND (l.queue IS NULL OR l.queue = q.name)) AS limited
-  FROM ready r JOIN queues q USING (queue) JOIN jobs j USING (job)
- GROUP BY q.queue, q.name, q.needs ORDER BY runs DESC LIMIT 10
+  FROM ready r JOIN queues q USING (queue) JOIN jobs j USING (job) JOIN tenants t ON t.tenant = q.tenant
+ GROUP BY q.queue, q.tenant, q.name, q.needs, t.name ORDER BY runs DESC LIMIT 10

@@ -3,7 +3,6 @@
 -- `holders`: some of the runs that have the places of its concurrency key. `unfinished`: some of the live runs of its
 -- job.
 SELECT j.name, j.status, j.reason, c.task, c.key_limit, c.key_rate, now() AS now, k.held_at IS NOT NULL AS held,
-       EXISTS (SELECT FROM nodes n WHERE NOT n.evicted AND NOT n.draining AND 'worker' = ANY (n.roles)) AS workers,
        w.place, w.parked, w.paced, w.not_before, w.attempt, w.key, w.owner, q.name AS queue,
        w.queue = ANY (ARRAY(SELECT queue FROM suspended_queues)) AS suspended,
        (SELECT count(*) FROM (
@@ -17,7 +16,10 @@ SELECT j.name, j.status, j.reason, c.task, c.key_limit, c.key_rate, now() AS now
                 AND p.key = w.key
               ORDER BY p.place LIMIT 3) AS holders,
        ARRAY(SELECT run_id(r.job, r.scheduled_at, r.serial) FROM live_runs r
-              WHERE w.place = 'backlog' AND NOT c.task AND r.job = j.job ORDER BY r.lane LIMIT 3) AS unfinished
+              WHERE w.place = 'backlog' AND NOT c.task AND r.job = j.job ORDER BY r.lane LIMIT 3) AS unfinished,
+       q.needs,
+       EXISTS (SELECT FROM limits l WHERE l.tenant = q.tenant AND (l.queue IS NULL OR l.queue = q.name)
+           AND l.max_concurrent = 0) AS stopped
   FROM jobs j JOIN cursors c ON c.job = j.job CROSS JOIN cluster k
   LEFT JOIN (
     SELECT 'backlog' AS place, job, queue, parked, paced, priority, not_before, attempt, key, NULL::bigint AS owner

@@ -1,0 +1,86 @@
+"""Which jobs and runs no worker serves, and what a run that nothing has claimed waits for."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from detent.contract.run import Run
+from detent.domain.identity import RunKey
+from detent.domain.serving import Unserved, WaitingPlace, place_of, unserved_sentence
+from detent.domain.states import RunStatus
+from detent.jobs.explanation import span
+from detent.jobs.run_explanation import RunFacts, RunNarrator
+from detent.store import Store
+from detent.store.db import PoolName, Row
+from detent.store.jobs import DEFAULT_TENANT
+
+MAX_PLACES = 200
+HELD = "The cluster is paused, and no run starts: `detent resume` lets all go on."
+SUSPENDED = "The tenant is suspended by an administrator of the cluster."
+BEHIND = "It waits for the previous run of its job to end."
+
+
+class ServingCheck:
+    def __init__(self, store: Store) -> None:
+        self._store = store
+
+    async def unserved(
+        self, places: Iterable[WaitingPlace], *, tenant: int = DEFAULT_TENANT
+    ) -> dict[WaitingPlace, Unserved]:
+        """Those that no live worker serves. Of very many, only some are looked at."""
+        some = list(dict.fromkeys(places))[:MAX_PLACES]
+        return {found.place: found for found in await self._store.nodes.unserved(tenant, some)} if some else {}
+
+    async def lack(self, place: WaitingPlace, *, tenant: int = DEFAULT_TENANT, connect: str = "") -> str | None:
+        """What to start, if no worker serves this place; `connect` as in `unserved_sentence`."""
+        found = (await self.unserved([place], tenant=tenant)).get(place)
+        return None if found is None else await self.sentence(found, tenant=tenant, connect=connect)
+
+    async def sentence(self, lack: Unserved, *, tenant: int = DEFAULT_TENANT, connect: str = "") -> str:
+        name = await self._store.tenants.name_of(tenant, pool=PoolName.REQUEST) if lack.place.needs == "shell" else ""
+        return unserved_sentence(lack, tenant=name, connect=connect)
+
+    async def run_facts(self, key: RunKey, *, tenant: int = DEFAULT_TENANT, connect: str = "") -> RunFacts:
+        """What is recorded about an on-demand run, and which worker is missing."""
+        facts = RunFacts(*(await self._store.explanations.on_demand(key)).values())
+        if facts.place is None or facts.owner is not None or facts.queue is None:
+            return facts
+        place = place_of(facts.queue, facts.needs or "")
+        return facts._replace(lack=await self.lack(place, tenant=tenant, connect=connect))
+
+    async def waiting_for(
+        self, run: Run, key: RunKey, *, tenant: int = DEFAULT_TENANT, connect: str = ""
+    ) -> str | None:
+        """What an unfinished run waits for that no worker has claimed; None: it runs, or has ended."""
+        if run.status not in (RunStatus.PENDING, RunStatus.RETRYING):
+            return None
+        if key.on_demand:
+            facts = await self.run_facts(key, tenant=tenant, connect=connect)
+            waits = facts.place is not None and facts.owner is None
+            return RunNarrator(run, facts).waits() if waits else None
+        row = await self._store.explanations.wait(key)
+        if row is None:
+            return None
+        place = place_of(row["queue"], row["needs"])
+        return _before_workers(row) or await self.lack(place, tenant=tenant, connect=connect) or _in_line(row)
+
+
+def _before_workers(row: Row) -> str | None:
+    """What keeps a run from starting, whatever workers there are."""
+    if row["held"]:
+        return HELD
+    if row["suspended"]:
+        return SUSPENDED
+    if row["behind"]:
+        return BEHIND
+    if row["not_before"] > row["now"]:
+        return f"Its next attempt, number {row['attempt']}, may start in {span(row['not_before'] - row['now'])}."
+    return stopped_sentence(row["queue"]) if row["stopped"] else None
+
+
+def stopped_sentence(queue: str) -> str:
+    return f"A limit of 0 stops the queue {queue!r} or its tenant: see `detent queue list` and `detent tenant list`."
+
+
+def _in_line(row: Row) -> str:
+    return f"It waits for a free worker that serves the queue {row['queue']!r}."
