@@ -25,8 +25,8 @@ class Binding:
     def __init__(
         self, function: Callable[..., Any], local: Mapping[str, Any] | None = None, *, named: bool = False
     ) -> None:
-        """`named`: it is registered under another name than its own. `local` are names that annotations may use, besides
-        those of the function's module. Names that are not defined yet are looked up again at the first use, or by
+        """`named`: it is registered under a name of its own. `local` are names that annotations may use, besides those
+        of the function's module. Names that are not defined yet are looked up again at the first use, or by
         `check`."""
         self.function = function
         self.signature = read_signature(function, named=named)
