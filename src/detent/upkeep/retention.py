@@ -152,6 +152,8 @@ class Keeper:
             await self._go_on("leftovers")
         while await self._store.retention.purge_payloads(self._days):
             await self._go_on("leftovers")
+        while await self._store.retention.purge_progress():
+            await self._go_on("leftovers")
         while await self._store.expectations.purge(self._days):
             await self._go_on("leftovers")
         while await self._store.set_aside.purge():

@@ -80,9 +80,9 @@ async def _call(call: Call, runner: Runner) -> Outcome | NotBegun:
         task = asyncio.current_task()
         if task is not None and task.cancelling():
             raise
-        return failure_of(error)
+        return failure_of(error, call.mask)
     except BaseException as error:  # a handler may raise any: SystemExit, KeyboardInterrupt, kinds of its own
-        return failure_of(error)
+        return failure_of(error, call.mask)
     return outcome
 
 
@@ -91,9 +91,10 @@ def masked(outcome: Outcome | NotBegun, mask: Mask) -> Outcome | NotBegun:
     match outcome:
         case Succeeded(result=result):
             return Succeeded(masked_result(result, mask))
-        case Failed(error=error, result=result):
+        case Failed(error=error, result=result, traceback=trace):
             hidden = mask.cut_text(error) if len(error) >= LONGEST_ERROR else mask.text(error)
-            return replace(outcome, error=hidden, result=masked_result(result, mask))
+            trace = None if trace is None else mask.text(trace)
+            return replace(outcome, error=hidden, result=masked_result(result, mask), traceback=trace)
         case Cancelled(reason=reason):
             return Cancelled(mask.text(reason))
         case _:
