@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 from detent.telemetry.capture import Handling, RunStream, captured_streams
-from detent.telemetry.log import capture_logging, configure
+from detent.telemetry.log import captured_logging, configure
 
 
 class Sink:
@@ -87,10 +87,8 @@ def test_an_app_that_configured_logging_itself_keeps_its_handlers_and_runs_get_t
     configure("json", "info")
     own = io.StringIO()
     logging.basicConfig(level=logging.INFO, handlers=[logging.StreamHandler(own)], force=True)
-    capture_logging()
-    capture_logging()
     sink = Sink()
-    with Handling(None, sink):
+    with captured_logging(), captured_logging(), Handling(None, sink):
         logging.getLogger("shop.orders").info("order 7")
     assert sink.lines == [("INFO", "order 7")]
     assert own.getvalue() == "INFO:shop.orders:order 7\n"

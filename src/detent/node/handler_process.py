@@ -56,7 +56,7 @@ from detent.targets.python import DaemonThreads, Describer, invoke, no_function
 from detent.targets.run import HandlerRun
 from detent.targets.shell_user import hide_memory
 from detent.telemetry.capture import Handling, captured_streams
-from detent.telemetry.log import capture_logging, configure
+from detent.telemetry.log import captured_logging, configure
 
 _PR_SET_PDEATHSIG = 1
 _LEAVING_SECONDS = 1.0
@@ -320,8 +320,7 @@ def main() -> None:
         return
     reach = setup.effects
     attach_database(app, reach.url, reach.schema, pooled=reach.pooled)
-    capture_logging()
-    with captured_streams():
+    with captured_logging(), captured_streams():
         asyncio.run(_serve(setup, app, line))
 
 

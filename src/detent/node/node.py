@@ -37,7 +37,7 @@ from detent.targets.messenger import Messenger, check_address
 from detent.targets.policies import ClusterPolicies
 from detent.targets.run import HandlerRun
 from detent.telemetry.capture import captured_streams
-from detent.telemetry.log import capture_logging, logger
+from detent.telemetry.log import captured_logging, logger
 from detent.telemetry.metrics import Metrics
 from detent.upkeep.notices import address_of
 from detent.worker.execute import Runner
@@ -271,13 +271,12 @@ class Node:
         self._capacity.gates.append(resolver.gate)
         thread.start()
         output.loop.start()
-        capture_logging()
         runners: dict[Any, Runner] = {"http": http, "python": python}
         if self._shell.tenants:
             await shell.start()
             runners["shell"] = shell
         try:
-            with captured_streams():
+            with captured_logging(), captured_streams():
                 async with alive(served, thread, self._stop, self._hurry):
                     yield self._demo.reporting(runners) if self._demo and self._reporter.interactive else runners
         finally:

@@ -86,6 +86,9 @@ def defer_to_host() -> None:
     decides what happens with them. If it has configured structlog, they go there."""
     import structlog
 
+    of_runs = logging.getLogger("detent.run")
+    if of_runs.level == logging.NOTSET:
+        of_runs.setLevel(logging.INFO)  # what `run.log` says from there on is kept with the run
     if not structlog.is_configured():
         structlog.configure(
             processors=[structlog.contextvars.merge_contextvars, _hide, _to_logging],
@@ -171,9 +174,31 @@ def _forward_logging(level: int) -> None:
             logging.getLogger(name).setLevel(logging.WARNING)
 
 
-def capture_logging() -> None:
-    """Call this when the app of the user is loaded, which may have configured `logging` for itself: its own handlers
+class _ForRuns(_Forward):
+    """Only hands lines to the runs that they belong to. It is no handler of the program whose process this is: without
+    any, `logging` writes warnings to stderr, and still does."""
+
+    def __init__(self) -> None:
+        super().__init__(logging.CRITICAL + 1)
+
+    def handle(self, record: logging.LogRecord) -> bool:
+        last = logging.lastResort
+        if last is not None and record.levelno >= last.level and logging.root.handlers == [self]:
+            last.handle(record)
+        return super().handle(record)
+
+
+@contextmanager
+def captured_logging() -> Iterator[None]:
+    """Open this when the app of the user is loaded, which may have configured `logging` for itself: its own handlers
     write its log then, and runs get their lines as before."""
     root = logging.getLogger()
-    if not any(isinstance(handler, _Forward) for handler in root.handlers):
-        root.addHandler(_Forward(logging.CRITICAL + 1))
+    if any(isinstance(handler, _Forward) for handler in root.handlers):
+        yield
+        return
+    added = _ForRuns()
+    root.addHandler(added)
+    try:
+        yield
+    finally:
+        root.removeHandler(added)

@@ -7,6 +7,7 @@ import gc
 import logging
 import os
 import signal
+import sys
 import threading
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
@@ -18,7 +19,7 @@ import structlog
 from starlette.applications import Starlette
 from starlette.routing import Mount
 
-from detent import Detent
+from detent import Detent, Run
 from detent.contrib.asgi import EmbeddedNode, combine
 from detent.errors import Unavailable, UsageError
 from tests.support.postgres import Postgres
@@ -92,16 +93,48 @@ async def test_a_node_runs_once_at_a_time(jobs: Detent, database_url: str) -> No
         assert await (await jobs.tasks["double"].enqueue(1)).result(timeout=30) == 2
 
 
-async def test_what_belongs_to_the_process_is_left_alone(jobs: Detent, database_url: str) -> None:
-    def observed() -> tuple[object, ...]:
-        signals = [signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)]
-        return signals, gc.get_threshold(), gc.get_freeze_count(), logging.root.handlers[:], logging.root.level
+def process_wide() -> tuple[object, ...]:
+    signals = [signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)]
+    return signals, gc.get_threshold(), gc.get_freeze_count(), logging.root.level
 
-    before = observed()
+
+async def test_what_belongs_to_the_process_is_left_alone(jobs: Detent, database_url: str) -> None:
+    before, streams, handlers = process_wide(), (sys.stdout, sys.stderr), logging.root.handlers[:]
     async with embedded(jobs, database_url).lifespan():
         await (await jobs.tasks["double"].enqueue(1)).result(timeout=30)
-        assert observed() == before
-    assert observed() == before
+        assert process_wide() == before
+    assert process_wide() == before
+    # They are wrapped and extended while the node runs, which keeps what its runs print and log.
+    assert ((sys.stdout, sys.stderr), logging.root.handlers) == (streams, handlers)
+
+
+async def test_warnings_of_an_application_without_handlers_still_reach_stderr(
+    jobs: Detent, database_url: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(logging.root, "handlers", [])
+    async with embedded(jobs, database_url).lifespan():
+        logging.getLogger("shop").warning("out of tea")
+    assert capsys.readouterr().err.count("out of tea") == 1
+
+
+async def test_lines_of_a_run_are_kept_with_it(database_url: str) -> None:
+    app = Detent("talking")
+
+    @app.task
+    def talk(run: Run) -> None:
+        run.log.info("half done")
+        print("nearly done")  # noqa: T201 - as handlers do
+
+    node = embedded(app, database_url)
+    async with node.lifespan(), asking(node) as client:
+        handle = await talk.enqueue()
+        await handle.result(timeout=30)
+
+        async def lines() -> bool:
+            items = (await client.get(f"/detent/api/v1/runs/{handle.id}/logs")).json()["items"]
+            return {item["message"] for item in items} == {"half done", "nearly done"}
+
+        await until(lines, 30, "the lines to be stored")
 
 
 async def test_lines_of_the_node_go_to_the_logging_of_the_application(
