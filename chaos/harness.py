@@ -18,7 +18,7 @@ from typing import Any, NamedTuple
 
 from detent.store.db import connect
 from tests.support import guardian
-from tests.support.processes import Nodes
+from tests.support.processes import Nodes, unexpected_tracebacks
 from tests.support.sink import Sink
 
 SHOWN_TRACEBACKS = 3
@@ -113,7 +113,7 @@ def perform(
 
 
 def _tracebacks(text: str, excused: str | None) -> list[str]:
-    lines = [line for line in text.splitlines() if "Traceback" in line]
+    lines = unexpected_tracebacks(text)
     return [line for line in lines if excused is None or excused not in line]
 
 

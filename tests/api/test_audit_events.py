@@ -35,7 +35,7 @@ NEW_KEY, OLD_KEY = generate_master_key(), generate_master_key()
 NO_CHANGE = {("POST", f"{API}/schedules/preview")}
 EXECUTION = {
     ("POST", f"{API}/queues/{{queue}}/claim"),
-    *(("POST", f"{API}/runs/{{id}}/{verb}") for verb in ("heartbeat", "complete", "fail")),
+    *(("POST", f"{API}/runs/{{id}}/{verb}") for verb in ("heartbeat", "complete", "fail", "logs")),
 }
 # Traffic, as the execution of runs is: each enqueued run is recorded by history.
 ENQUEUE = {("POST", f"{API}/tasks/{{name}}/runs")}

@@ -15,6 +15,7 @@ from detent.contract.role_binding import RoleBindingSpec
 from detent.domain.identity import decode_run_id, run_id
 from detent.domain.job import JobSpec
 from detent.domain.on_demand import NewRun
+from detent.domain.run_output import OutputChunk, OutputLine, ProgressMark, encode_lines
 from detent.domain.secret_keys import read_master_keys
 from detent.jobs import JobOperations
 from detent.jobs.secrets import SecretCommands
@@ -102,6 +103,10 @@ async def _add_rows(store: Store, sql: Any, world: World, tenant: int) -> None:
         *dead,
         f"{MARKER}-error",
     )
+    line = OutputLine(1, 0, "info", f"{MARKER}-logger", f"{MARKER}-line")
+    run = str(run_id(dead))
+    await store.output.add([OutputChunk(run, 1, 1, 1, 1, 1, encode_lines([line]))])
+    await store.output.add_progress([ProgressMark(run, 1, 0.5, f"{MARKER}-progress", 0.0)])
     world.dead_run = str(run_id(dead))
     await JobOperations(store).lifecycle.trigger(plain.id, tenant=tenant)
     task = msgspec.convert({**MARKED_TASK, "name": world.task_name}, JobSpec)
@@ -136,7 +141,9 @@ async def rows_of_rival(sql: asyncpg.Connection) -> list[Any]:
     """All rows of the rival, which no other tenant may change."""
     owned = "SELECT job FROM jobs JOIN tenants t USING (tenant) WHERE t.name LIKE $1"
     rows: list[Any] = []
-    for table in ("jobs", "cursors", "live_runs", "backlog", "unique_keys", "run_history", "attempts", "job_revisions"):
+    for table in ("jobs", "cursors", "live_runs", "backlog", "unique_keys", "run_history", "attempts", "run_logs"):
+        rows += await sql.fetch(f"SELECT * FROM {table} WHERE job IN ({owned}) ORDER BY {table}.*::text", f"{MARKER}%")
+    for table in ("run_progress", "job_revisions"):
         rows += await sql.fetch(f"SELECT * FROM {table} WHERE job IN ({owned}) ORDER BY {table}.*::text", f"{MARKER}%")
     secrets = "SELECT s.* FROM {} s JOIN tenants t USING (tenant) WHERE t.name LIKE $1 ORDER BY s.*::text"
     for table in ("secrets", "secret_versions", "role_bindings"):

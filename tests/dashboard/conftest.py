@@ -12,7 +12,7 @@ import pytest
 
 from tests.dashboard.pages import Pages, serving
 from tests.support.browsing import Browser, running_browser
-from tests.support.processes import Nodes
+from tests.support.processes import Nodes, unexpected_tracebacks
 from tests.support.sink import Sink
 
 
@@ -38,7 +38,7 @@ def cluster(database_url: str) -> Iterator[Nodes]:
         with closing(Nodes(Path(name), **settings, DETENT_DATABASE_URL=database_url)) as started:
             yield started
         for node, text in started.logs:
-            assert "Traceback" not in text, f"{node} met an error:\n{text}"
+            assert not unexpected_tracebacks(text), f"{node} met an error:\n{text}"
 
 
 @pytest.fixture

@@ -226,6 +226,7 @@ async def test_a_failed_run_raises_what_went_wrong(app: Detent, serve: Serve) ->
     with pytest.raises(RunFailed, match="of fail is dead: Gone: there is no order 7") as failed:
         await (await fail.enqueue()).result(30)
     assert (failed.value.status, failed.value.error) == ("dead", "Gone: there is no order 7")
+    assert failed.value.traceback is not None and 'raise Gone("there is no order 7")' in failed.value.traceback
     assert attempts == [1]
     (sent,) = await portal.run(lambda: app.gateway().enqueue("mismatched", [NewRun(payload={"n": "x"})]))
     with pytest.raises(RunFailed, match=r"PayloadMismatch: .*'n' in the payload does not fit"):

@@ -56,6 +56,12 @@ class Unused:
     def transaction(self, run_id: str, token: int) -> Any:
         raise NotImplementedError
 
+    def output(self, call: Call) -> None:
+        return None
+
+    def progress(self, run_id: str, token: int, fraction: float, message: str) -> None:
+        raise NotImplementedError
+
 
 @pytest.fixture
 async def invoke() -> AsyncIterator[Invoke]:

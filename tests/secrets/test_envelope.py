@@ -9,13 +9,13 @@ from detent.domain.webhooks import read_signing_key
 from detent.runtime.envelope import (
     Envelope,
     MasterKeys,
-    Place,
+    SecretPlace,
     SecretKeyError,
     generate_master_key,
     generate_signing_key,
 )
 
-PLACE = Place(1, "payments", 3)
+PLACE = SecretPlace(1, "payments", 3)
 VALUE = "sk_live_4eC39HqLyjWD"
 
 
@@ -28,8 +28,8 @@ def test_a_value_opens_at_its_place(keys: MasterKeys) -> None:
     assert keys.open(PLACE, keys.seal(PLACE, VALUE)) == VALUE
 
 
-@pytest.mark.parametrize("place", [Place(2, "payments", 3), Place(1, "other", 3), Place(1, "payments", 4)])
-def test_an_envelope_opens_at_no_other_place(keys: MasterKeys, place: Place) -> None:
+@pytest.mark.parametrize("place", [SecretPlace(2, "payments", 3), SecretPlace(1, "other", 3), SecretPlace(1, "payments", 4)])
+def test_an_envelope_opens_at_no_other_place(keys: MasterKeys, place: SecretPlace) -> None:
     with pytest.raises(SecretKeyError, match="was changed"):
         keys.open(place, keys.seal(PLACE, VALUE))
     with pytest.raises(SecretKeyError, match="was changed"):

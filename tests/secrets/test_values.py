@@ -15,7 +15,7 @@ from detent.domain.job import Definition, HttpTarget, JobSpec, PythonTarget
 from detent.domain.run import Call
 from detent.domain.secret_ref import SecretRef
 from detent.errors import Unavailable
-from detent.runtime.envelope import MasterKeys, Place
+from detent.runtime.envelope import MasterKeys, SecretPlace
 from detent.store.secrets import SealedVersion
 from detent.worker import secrets as secrets_module
 from detent.worker.secret_providers import SecretFault, SecretProviders
@@ -42,7 +42,7 @@ class Reader:
         self.readings.append(sorted(wanted))
         await self._answer()
         return [
-            SealedVersion(place := Place(*key, version), KEYS.seal(place, value), left)
+            SealedVersion(place := SecretPlace(*key, version), KEYS.seal(place, value), left)
             for key in wanted
             for version, (value, left) in enumerate(self.stored.get(key, []), 1)
         ]

@@ -106,10 +106,10 @@ def arguments_of(name: str) -> tuple[object, ...]:
         "run/give_back": (NODE, *held),
         "run/settle": (
             NODE, JOBS_HELD, at, all_of(TOKEN), at, at, zero, zero, all_of(1),
-            all_of(None), all_of(None), all_of("succeeded"), all_of(None),
+            all_of(None), all_of(None), all_of("succeeded"), all_of(None), all_of(None),
         ),
         "run/settle_succeeded": (NODE, JOBS_HELD, at, [TOKEN], all_of(0.0), all_of(0.0), [0], [0]),
-        "run/settle_retry": (NODE, *held, at, at, all_of("failed"), all_of("no"), all_of(HOUR)),
+        "run/settle_retry": (NODE, *held, at, at, all_of("failed"), all_of("no"), all_of(HOUR), all_of(None)),
         "run/cancel": (JOBS_HELD, at, zero),
         "cluster/read_signals": (BATCH, 10),
         "incident/evaluate_expectations": (NODE, list(range(256)), BATCH // 2, SECOND),

@@ -192,6 +192,8 @@ async def test_new_zone_data_leaves_a_task_alone(verbs: Store, look: Any) -> Non
         ({"priority": 10}, "has the priority 10"),
         ({"priority": -1}, "has the priority -1"),
         ({"concurrency_limit": 1}, "has a concurrency limit"),
+        ({"retry_on": ["TimeoutError"]}, "has retries by exception"),
+        ({"retry_delays": {"TimeoutError": 60}}, "has retries by exception"),
     ],
 )
 async def test_what_an_older_node_cannot_read_is_refused_while_there_is_one(

@@ -187,6 +187,11 @@ class Nodes:
             stop_left_over_server(data)
 
 
+def unexpected_tracebacks(text: str) -> list[str]:
+    """The lines of a log with a traceback that is not of a handler: those of failed attempts are there on purpose."""
+    return [line for line in text.splitlines() if "Traceback" in line and not line.startswith('{"part": "run"')]
+
+
 def stop_left_over_server(cluster: Path) -> None:
     """A test that killed everything leaves the embedded PostgreSQL running."""
     try:

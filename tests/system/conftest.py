@@ -15,7 +15,7 @@ from detent.store.db import connect
 from detent.store.limits import REQUEST_LIMITS
 from tests.support.pgbouncer import prepare_role, running_pgbouncer
 from tests.support.postgres import run_apart
-from tests.support.processes import Nodes
+from tests.support.processes import Nodes, unexpected_tracebacks
 from tests.support.sink import Sink
 
 LEASE = "1.5"  # short, so that a take-over does not make a test long
@@ -53,7 +53,7 @@ def nodes(folder: Path) -> Iterator[Nodes]:
     with closing(Nodes(folder, **settings)) as started:
         yield started
     for name, text in started.logs:
-        assert "Traceback" not in text, f"{name} met an error:\n{text}"
+        assert not unexpected_tracebacks(text), f"{name} met an error:\n{text}"
 
 
 @pytest.fixture

@@ -11,7 +11,7 @@ from detent.domain.roles import (
     GRANTS,
     PERMITTED,
     ROLES,
-    Binding,
+    BoundRole,
     JobLimit,
     described,
     grants_of,
@@ -36,17 +36,17 @@ def test_the_scopes_of_keys_are_the_roles_or_those_of_workers() -> None:
 
 
 def test_a_binding_without_a_limit_outweighs_those_with_one() -> None:
-    grants = grants_of("bound", [Binding("editor", queue="mail"), Binding("viewer")])
+    grants = grants_of("bound", [BoundRole("editor", queue="mail"), BoundRole("viewer")])
     assert limits_for(grants, "read") is None
     assert limits_for(grants, "write") == (MAIL,)
     assert limits_for(grants, "admin") == ()
 
 
 def test_what_is_permitted_with_some_jobs_is_not_permitted_everywhere() -> None:
-    editor_of_mail = Binding("editor", queue="mail")
+    editor_of_mail = BoundRole("editor", queue="mail")
     assert holds_everywhere(grants_of("bound", [editor_of_mail]), "write")
-    assert not holds_everywhere(grants_of("bound", [editor_of_mail, Binding("viewer", tag="nightly")]), "write")
-    assert holds_everywhere(grants_of("write", [Binding("viewer", tag="nightly")]), "write")
+    assert not holds_everywhere(grants_of("bound", [editor_of_mail, BoundRole("viewer", tag="nightly")]), "write")
+    assert holds_everywhere(grants_of("write", [BoundRole("viewer", tag="nightly")]), "write")
     assert not holds_everywhere(grants_of("read", [editor_of_mail]), "write")
     assert not holds_everywhere(grants_of(None), "read")
 

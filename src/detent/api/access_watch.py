@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import NamedTuple
 
-from detent.domain.roles import Binding
+from detent.domain.roles import BoundRole
 from detent.errors import DetentError
 from detent.runtime.service import Loop
 from detent.store.web_sessions import EndedAccess, WebSessionStore
@@ -30,7 +30,7 @@ class OpenAccess(NamedTuple):
 
     key: str | None
     session: bytes | None = None
-    bindings: tuple[Binding, ...] = ()
+    bindings: tuple[BoundRole, ...] = ()
 
     def is_over(self, ended: EndedAccess) -> bool:
         if self.session is not None:

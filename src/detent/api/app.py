@@ -33,6 +33,7 @@ from detent.api import (
     pull,
     queues,
     role_bindings,
+    run_logs,
     runs,
     secrets,
     tasks,
@@ -46,6 +47,7 @@ from detent.api.context import Api, Readiness
 from detent.api.failed_lookups import FailedLookups
 from detent.api.guard import OriginGuard
 from detent.api.limits import TenantLimiter
+from detent.api.log_streams import LogStreams
 from detent.api.own_calls import OwnCallGuard
 from detent.api.problems import PAGES, Refusal
 from detent.api.pull_waiters import PullWaiters
@@ -74,6 +76,7 @@ PARTS = (
         backfills,
         lifecycle,
         runs,
+        run_logs,
         tasks,
         dead_letters,
         incidents,
@@ -113,6 +116,7 @@ def create_app(store: Store, *, settings: Settings, readiness: Readiness, metric
         SecretCommands(store, master),
         SecretValues(PooledSecrets(store.secrets, PoolName.PULL), master),
         RefusalRecorder(store.audit_log),
+        LogStreams(store, access, settings.max_live_streams),
     )
     endpoints = all_endpoints()
     described = msgspec.json.encode(openapi.document(endpoints))
@@ -138,6 +142,7 @@ def create_app(store: Store, *, settings: Settings, readiness: Readiness, metric
 
 
 async def _close(api: Api) -> None:
+    await api.streams.close()
     await api.waiters.close()
     await api.access.close()
 

@@ -25,7 +25,7 @@ from detent.domain.audit_event import Actor
 from detent.domain.roles import (
     GRANTS,
     PERMITTED,
-    Binding,
+    BoundRole,
     Grant,
     JobLimits,
     KeyScope,
@@ -53,7 +53,7 @@ class Caller:
     scope: KeyScope | None
     key: str | None = None
     name: str | None = None
-    bindings: tuple[Binding, ...] = ()
+    bindings: tuple[BoundRole, ...] = ()
     user: str | None = None
 
     @property

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 
 from detent.api.access_watch import AccessWatch
 from detent.api.auth import ANONYMOUS, Caller, KeyAuthenticator
+from detent.api.log_streams import LogStreams
 from detent.api.pull_waiters import PullWaiters
 from detent.api.refusals import RefusalRecorder
 from detent.cluster.operations import ClusterOperations
@@ -41,6 +42,7 @@ class Api:
     secrets: SecretCommands
     secret_values: SecretValues
     refusals: RefusalRecorder
+    streams: LogStreams
     caller: Caller = ANONYMOUS
 
     @property

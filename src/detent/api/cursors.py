@@ -101,17 +101,17 @@ def read_after_tenant(cursor: str | None, bound: str) -> int:
 
 
 def after_export(place: ExportPlace, bound: str) -> str:
-    numbers = (place.part, place.job, (place.at - EPOCH) // MICROSECOND, place.serial, place.token, int(place.within))
-    return _encode(["export", bound, *numbers])
+    row = (place.job, (place.at - EPOCH) // MICROSECOND, place.serial, place.token, place.chunk)
+    return _encode(["export", bound, place.part, *row, int(place.within)])
 
 
 def read_after_export(cursor: str | None, bound: str) -> ExportPlace:
     if cursor is None:
         return ExportPlace()
-    part, job, at, serial, token, within = _decode(cursor, "export", bound, 6)
-    if part > LAST_PART or at > LATEST or serial >= 1 << 31:
+    part, job, at, serial, token, chunk, within = _decode(cursor, "export", bound, 7)
+    if part > LAST_PART or at > LATEST or serial >= 1 << 31 or chunk >= 1 << 15:
         raise BadCursor
-    return ExportPlace(part, job, EPOCH + timedelta(microseconds=at), serial, token, bool(within))
+    return ExportPlace(part, job, EPOCH + timedelta(microseconds=at), serial, token, chunk, bool(within))
 
 
 def after_run(key: RunKey, bound: str) -> str:

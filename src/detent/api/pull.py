@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 from datetime import timedelta
+from time import time
 
 from detent.api.access_watch import OpenAccess
 from detent.api.auth import bad_key, no_key
@@ -26,6 +27,7 @@ from detent.contract.pull import (
     FailRequest,
     HeartbeatRequest,
     Lease,
+    ProgressReport,
     SettledRun,
 )
 from detent.domain.documents import encode_json
@@ -33,12 +35,15 @@ from detent.domain.identity import RunKey, run_id
 from detent.domain.job import TASK_NEEDS
 from detent.domain.masking import Mask
 from detent.domain.run import Claim, Failed
+from detent.domain.run_output import ProgressMark
 from detent.domain.text import check_seen
 from detent.errors import DetentError, RunNotFound, Unavailable, UsageError
 from detent.store.db import OutcomeUnknown, PoolName
 from detent.store.job_limits import current_limits
 from detent.store.pull import Pulled, Wanted
 from detent.targets.exceptions import describe
+from detent.targets.text import storable_text
+from detent.targets.tracebacks import shortened_traceback
 from detent.telemetry import transitions
 from detent.telemetry.log import logger
 from detent.worker.definitions import with_own_payload
@@ -73,8 +78,22 @@ async def claim_runs(
 async def heartbeat_run(api: Api, id: str, body: HeartbeatRequest) -> Lease:  # noqa: A002 - part of the contract
     """Extend the lease of a claimed run; the answer says whether the run was asked to stop."""
     lease = timedelta(seconds=body.lease_seconds)
-    extended = await api.pulled.heartbeat(api.tenant, await _reached(api, id), body.token, lease)
+    key = await reached(api, id)
+    extended = await api.pulled.heartbeat(api.tenant, key, body.token, lease)
+    if body.progress is not None:
+        await _record_progress(api, id, body.token, body.progress)
     return Lease(lease_until=extended.lease_until, cancel=extended.cancel)
+
+
+async def _record_progress(api: Api, run: str, token: int, report: ProgressReport) -> None:
+    """After the heartbeat, which says whether the run is still held. Without progress the run goes on all the same."""
+    mask = await mask_of(api, run, token)
+    message = storable_text(report.message if mask is None else mask.text(report.message))
+    mark = ProgressMark(run, token, report.fraction, message, time())
+    try:
+        await api.store.output.add_progress([mark], pool=PoolName.PULL)
+    except DetentError as error:
+        log.warning("the progress of a pulled run is not recorded", run_id=run, error=str(error))
 
 
 @routes.post("/runs/{id}/complete", scope="work")
@@ -88,8 +107,8 @@ async def complete_run(api: Api, id: str, body: CompleteRequest) -> SettledRun: 
             "store it elsewhere and report a reference to it.",
             "/result",
         )
-    key = await _reached(api, id)
-    mask = await _mask_of(api, id, body.token)
+    key = await reached(api, id)
+    mask = await mask_of(api, id, body.token)
     if mask is not None:
         result = masked_result(result, mask)
     return _settled(id, await api.pulled.complete(api.tenant, key, body.token, result))
@@ -98,17 +117,19 @@ async def complete_run(api: Api, id: str, body: CompleteRequest) -> SettledRun: 
 @routes.post("/runs/{id}/fail", scope="work")
 async def fail_run(api: Api, id: str, body: FailRequest) -> SettledRun:  # noqa: A002 - as above
     """Report that the attempt failed; the job's definition decides about a retry."""
-    key = await _reached(api, id)
-    mask = await _mask_of(api, id, body.token)
+    key = await reached(api, id)
+    mask = await mask_of(api, id, body.token)
     error = body.error if mask is None else mask.text(body.error)
-    failed = Failed(error, body.retryable, retry_after=body.retry_after, kinds=tuple(body.kinds))
+    trace = None if body.traceback is None else storable_text(shortened_traceback(body.traceback, mask))
+    retry_after, kinds = body.retry_after, tuple(body.kinds)
+    failed = Failed(error, body.retryable, retry_after=retry_after, kinds=kinds, traceback=trace)
     settled = await api.pulled.fail(api.tenant, key, body.token, failed)
     if settled.wait is not None:
         api.waiters.wake_in(settled.wait)
     return _settled(id, settled)
 
 
-async def _reached(api: Api, text: str) -> RunKey:
+async def reached(api: Api, text: str) -> RunKey:
     """The run, if it is within the limits of the caller: a token is a number, which can be guessed."""
     key = run_key(text)
     if current_limits() is not None and await api.store.runs.get(key, tenant=api.tenant) is None:
@@ -218,7 +239,7 @@ async def _claimed(api: Api, pulled: Pulled) -> ClaimedRun | None:
     )
 
 
-async def _mask_of(api: Api, run: str, token: int) -> Mask | None:
+async def mask_of(api: Api, run: str, token: int) -> Mask | None:
     """What hides the secrets that this worker got with its claim, and literal credentials; None: there are none."""
     if api.caller.scope != "secrets":
         return None

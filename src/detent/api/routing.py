@@ -159,6 +159,8 @@ class Endpoint:
         return ("application/json",) if self.upload is None else self.upload.media_types
 
     def _render(self, value: Any) -> Response:
+        if isinstance(value, Response):  # a stream
+            return value
         reply = value if isinstance(value, Reply) else Reply(value)
         status = reply.status or self.status
         headers = {**JSON_HEADERS, **reply.headers}

@@ -24,7 +24,7 @@ from detent.cli.job_history import job
 from detent.cli.keys import key
 from detent.cli.queues import queue
 from detent.cli.roles import role
-from detent.cli.runs import run
+from detent.cli.run_logs import run
 from detent.cli.secrets import secret
 from detent.cli.tasks import task
 from detent.cli.tenant_grants import tenant

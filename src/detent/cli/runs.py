@@ -173,8 +173,27 @@ def show(answer: Item) -> None:
     if on_terminal():
         print()
         output.print_table(attempts, ATTEMPT_COLUMNS)
+        for text in tracebacks(attempts):
+            print(text)
     else:
         output.print_lines(("attempt", *(column.plain(item) for column in ATTEMPT_COLUMNS)) for item in attempts)
+
+
+def tracebacks(attempts: list[Item]) -> Iterator[str]:
+    """What failed attempts raised, each under its number; an attempt like the one before is not shown again."""
+    shown = None
+    for attempt in attempts:
+        text = attempt.get("traceback")
+        if text and text != shown:
+            yield f"\nTraceback of attempt {attempt['attempt']}:\n{clean(text)}"
+        elif text:
+            yield f"\nTraceback of attempt {attempt['attempt']}: as before."
+        shown = text or shown
+
+
+def progress_text(progress: Item) -> str:
+    """Such as `40 % importing`."""
+    return f"{progress['fraction']:.0%}".replace("%", " %") + (f" {progress['message']}" if progress["message"] else "")
 
 
 def fields(run: Item, at: datetime) -> Iterator[Field]:
@@ -192,6 +211,9 @@ def fields(run: Item, at: datetime) -> Iterator[Field]:
     yield Field("lateness_ms", "", run["lateness_ms"], "")
     yield Field("duration_ms", "", run["duration_ms"], "")
     yield Field("attempt", "Attempt", run["attempt"])
+    if run.get("progress"):
+        since = times.relative(run["progress"]["at"], at)
+        yield Field("progress", "Progress", run["progress"], f"{clean(progress_text(run['progress']))}, {since}")
     yield Field("node", "Node", run["node"])
     yield Field("token", "Token", run["token"])
     yield Field("idempotency_key", "Idempotency key", run["idempotency_key"])
@@ -237,8 +259,13 @@ def _until_over(client: JsonClient, run_id: str, deadline: float | None) -> dict
     """The run when it has finished, or at the deadline. Polls often at first, then once a second."""
     pause = threading.Event()
     delay = FIRST_POLL_SECONDS
+    shown = None
     while True:
         answer = client.get_run(run_id)
+        progress = answer.get("progress")
+        if progress and progress != shown and invocation().format == "text":
+            shown = progress
+            output.say(clean(progress_text(progress)))
         left = None if deadline is None else deadline - time.monotonic()
         if answer["status"] not in OPEN or (left is not None and left <= 0):
             return answer

@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import os
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 from typing import TYPE_CHECKING, Any
+from uuid import UUID
 
 from detent.client.base import accepted, typed, url_and_key
+from detent.client.follow import follow_async, typed_event
 from detent.client.operation import Item, Request, Result, Steps
 from detent.client.operations import Operations
 from detent.client.tls import CLOSED, tls_of, tls_reason
 from detent.client.transport import ANSWER_SECONDS, CONNECT_SECONDS, ApiAddress, ApiAnswer, may_repeat
 from detent.contract.page import Page
+from detent.contract.run import LogLine, RunProgress
 
 if TYPE_CHECKING:
     import aiohttp
@@ -72,20 +75,53 @@ class AsyncClient(Operations):
             raise self._address.unreachable(_reason(error)) from error
 
     async def _ask(self, request: Request[Any], timeout: aiohttp.ClientTimeout) -> ApiAnswer:
-        import aiohttp
         from yarl import URL
 
-        if self._session is None:
-            connector = aiohttp.TCPConnector(ssl=True if self._tls is None else self._tls)
-            self._session = aiohttp.ClientSession(connector=connector, headers=self._address.headers, trust_env=False)
         target = URL(self._address.url + request.target, encoded=True)
         body = request.content()
         headers = request.headers if body is None else {**request.headers, "Content-Type": "application/json"}
-        async with self._session.request(
+        async with self._opened().request(
             request.method, target, data=body, headers=headers, timeout=timeout, allow_redirects=False
         ) as answer:
             change = answer.headers.get("Detent-Change")
             return ApiAnswer(answer.status, answer.content_type, await answer.read(), change)
+
+    def _opened(self) -> aiohttp.ClientSession:
+        import aiohttp
+
+        if self._session is None:
+            connector = aiohttp.TCPConnector(ssl=True if self._tls is None else self._tls)
+            self._session = aiohttp.ClientSession(connector=connector, headers=self._address.headers, trust_env=False)
+        return self._session
+
+    async def follow_run_logs(
+        self, run: str | UUID, *, attempt: int | None = None
+    ) -> AsyncIterator[LogLine | RunProgress]:
+        """The lines of a run as they are written, and its progress, until it has ended."""
+        async for event in follow_async(self, run, attempt):
+            if (found := typed_event(event)) is not None:
+                yield found
+
+    async def _stream(self, target: str, headers: Mapping[str, str], silent: float) -> AsyncIterator[str]:
+        """The lines of an answer that stays open. It is broken when nothing comes for `silent` seconds."""
+        import aiohttp
+        from yarl import URL
+
+        timeout = aiohttp.ClientTimeout(total=None, sock_connect=CONNECT_SECONDS, sock_read=silent)
+        address = URL(self._address.url + target, encoded=True)
+        try:
+            async with self._opened().get(address, headers=headers, timeout=timeout, allow_redirects=False) as answer:
+                if answer.status != 200 or answer.content_type != "text/event-stream":
+                    read = ApiAnswer(answer.status, answer.content_type, await answer.read())
+                    raise read.refusal(self._address)
+                async for line in answer.content:
+                    yield line.decode().rstrip("\r\n")
+        except TimeoutError as error:
+            raise self._address.too_slow(silent) from error
+        except aiohttp.ClientError as error:
+            if self._address.scheme == "https" and (reason := _tls_reason(error)) is not None:
+                raise self._address.no_tls(reason) from error
+            raise self._address.unreachable(_reason(error)) from error
 
     async def _items(self, request: Request[Page[Item]]) -> AsyncIterator[Item]:
         following: Request[Page[Item]] | None = request

@@ -6,10 +6,12 @@ the fields that it shows are there. Typed results would drop the former and refu
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
 from typing import Any
 
 from detent.client.base import BlockingClient
+from detent.client.follow import follow
 from detent.client.operation import Request
 from detent.client.transport import PAGE_SIZE, Document
 
@@ -24,6 +26,11 @@ class JsonClient(BlockingClient):
         answer = self._answer(request)
         self.change = answer.change
         return answer.document(self._connection.address) if answer.raw else {}
+
+    def follow_run_logs(self, run: str, *, attempt: int | None = None) -> Iterator[tuple[str, Document]]:
+        """The events of a run with their kinds (line, progress, end), until it has ended."""
+        for event in follow(self._connection, run, attempt):
+            yield event.kind, json.loads(event.data)
 
     def _items(self, request: Request[Any]) -> JsonListing:
         return JsonListing(self, request)

@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from detent.client.operation import Operation, Request, Result
-from detent.client.requests import PREFIX, reader, run_path
+from detent.client.requests import PREFIX, given, no_content, reader, run_path
 from detent.client.transport import segment
 from detent.contract.pull import ClaimedRun, ClaimedRuns, Lease, SettledRun
 from detent.domain.job import TargetKind
+from detent.domain.run_output import COMMAND
 
 
 def claim_runs(
@@ -35,10 +36,20 @@ def claim_runs(
     return Request("POST", path, lambda answer: reader(ClaimedRuns)(answer).runs, body=body, patience=wait_seconds)
 
 
-def heartbeat_run(run: ClaimedRun, lease_seconds: float = 60) -> Request[Lease]:
-    """Extend the lease of a claimed run, and learn whether it is asked to stop. Raises OwnershipLost when another
-    worker has the run."""
-    return _report(run, "heartbeat", Lease, lease_seconds=lease_seconds)
+def heartbeat_run(
+    run: ClaimedRun, lease_seconds: float = 60, *, progress: float | None = None, message: str = ""
+) -> Request[Lease]:
+    """Extend the lease of a claimed run, and learn whether it is asked to stop. `progress`, from 0 to 1, and `message`
+    say how far it is. Raises OwnershipLost when another worker has the run."""
+    report = {} if progress is None else {"progress": {"fraction": progress, "message": message}}
+    return _report(run, "heartbeat", Lease, lease_seconds=lease_seconds, **report)
+
+
+def log_run(run: ClaimedRun, *messages: str, level: str = "info", logger: str = COMMAND) -> Request[None]:
+    """Add lines to a claimed run, which `detent run logs` shows. Raises OwnershipLost when another worker has the
+    run."""
+    lines = [{"message": message, "level": level, "logger": logger} for message in messages]
+    return Request("POST", f"{run_path(run.run_id)}/logs", no_content, body={"token": run.token, "lines": lines})
 
 
 def complete_run(run: ClaimedRun, result: object = None) -> Request[SettledRun]:
@@ -47,11 +58,18 @@ def complete_run(run: ClaimedRun, result: object = None) -> Request[SettledRun]:
 
 
 def fail_run(
-    run: ClaimedRun, error: str, *, retryable: bool = True, retry_after: float | None = None
+    run: ClaimedRun,
+    error: str,
+    *,
+    retryable: bool = True,
+    retry_after: float | None = None,
+    traceback: str | None = None,
 ) -> Request[SettledRun]:
     """Report that an attempt failed; the job's retry policy decides about another. Raises OwnershipLost when the report
     is too late."""
-    return _report(run, "fail", SettledRun, error=error, retryable=retryable, retry_after=retry_after)
+    return _report(
+        run, "fail", SettledRun, error=error, retryable=retryable, retry_after=retry_after, **given(traceback=traceback)
+    )
 
 
 def _report(run: ClaimedRun, verb: str, kind: type[Result], **fields: object) -> Request[Result]:
@@ -63,5 +81,6 @@ class PullVerbs:
 
     claim_runs = Operation(claim_runs)
     heartbeat_run = Operation(heartbeat_run)
+    log_run = Operation(log_run)
     complete_run = Operation(complete_run)
     fail_run = Operation(fail_run)

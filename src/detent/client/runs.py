@@ -10,7 +10,7 @@ from detent.client.operation import Listing, Operation, Procedure, Request, Step
 from detent.client.requests import PREFIX, job_path, reader, run_path
 from detent.client.transport import PAGE_SIZE
 from detent.contract.page import Page
-from detent.contract.run import Run
+from detent.contract.run import LogLine, Run
 from detent.contract.tick import RunExplanation
 from detent.domain.states import OPEN, RunStatus
 from detent.runtime.clock import monotonic
@@ -45,6 +45,13 @@ def explain_run(run: str | UUID) -> Request[RunExplanation]:
     return Request("GET", f"{run_path(run)}/explain", reader(RunExplanation))
 
 
+def list_run_logs(run: str | UUID, *, attempt: int | None = None) -> Request[Page[LogLine]]:
+    """List the lines that a run has written so far, of one attempt or of all. Where numbers are missing, lines were
+    left out."""
+    query = {"attempt": attempt, "limit": PAGE_SIZE}
+    return Request("GET", f"{run_path(run)}/logs", reader(Page[LogLine]), query=query)
+
+
 def cancel_run(run: str | UUID) -> Request[RunWithResult]:
     """Cancel an unfinished run; a running one is asked to stop."""
     return Request("POST", f"{run_path(run)}/cancel", reader(RunWithResult))
@@ -76,6 +83,7 @@ class RunVerbs:
     list_runs = Listing(list_runs)
     get_run = Operation(get_run)
     explain_run = Operation(explain_run)
+    list_run_logs = Listing(list_run_logs)
     cancel_run = Operation(cancel_run)
     retry_run = Operation(retry_run)
     wait_for_run = Procedure(wait_for_run)

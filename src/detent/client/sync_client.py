@@ -16,12 +16,15 @@ import os
 import threading
 from collections.abc import Iterator
 from typing import Any
+from uuid import UUID
 
 from detent.client.base import BlockingClient, typed, url_and_key
+from detent.client.follow import follow, typed_event
 from detent.client.operation import Item, Request, Result, Steps
 from detent.client.tls import tls_of
 from detent.client.transport import ANSWER_SECONDS
 from detent.contract.page import Page
+from detent.contract.run import LogLine, RunProgress
 
 
 class Client(BlockingClient):
@@ -42,6 +45,12 @@ class Client(BlockingClient):
 
     def _send(self, request: Request[Result]) -> Result:
         return typed(self._connection.address, request, self._answer(request))
+
+    def follow_run_logs(self, run: str | UUID, *, attempt: int | None = None) -> Iterator[LogLine | RunProgress]:
+        """The lines of a run as they are written, and its progress, until it has ended."""
+        for event in follow(self._connection, run, attempt):
+            if (found := typed_event(event)) is not None:
+                yield found
 
     def _items(self, request: Request[Page[Item]]) -> Iterator[Item]:
         following: Request[Page[Item]] | None = request

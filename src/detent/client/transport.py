@@ -12,7 +12,7 @@ import json
 import select
 import socket
 import threading
-from collections.abc import Mapping
+from collections.abc import Generator, Mapping
 from typing import Any, NamedTuple
 from urllib.parse import quote, urlencode, urlsplit
 
@@ -143,6 +143,7 @@ class ApiConnection:
     ) -> None:
         self.address = ApiAddress(url, key)
         self.timeout = timeout
+        self._tls = tls
         self._connection = self._connection_to(self.address, tls)
         self._turn = threading.Lock()
 
@@ -190,6 +191,30 @@ class ApiConnection:
         except BaseException:
             self._connection.close()  # an interrupted exchange leaves half an answer in the socket
             raise
+
+    def stream(self, target: str, headers: Mapping[str, str], silent: float) -> Generator[str, None, None]:
+        """The lines of an answer that stays open, on a connection of its own. It is broken when nothing comes for
+        `silent` seconds."""
+        connection = self._connection_to(self.address, self._tls)
+        connection.timeout = CONNECT_SECONDS
+        try:
+            connection.connect()
+            connection.sock.settimeout(silent)
+            connection.request("GET", self.address.prefix + target, None, {**self.address.headers, **headers})
+            answer = connection.getresponse()
+            kind = answer.headers.get_content_type()
+            if answer.status != 200 or kind != "text/event-stream":
+                raise ApiAnswer(answer.status, kind, answer.read()).refusal(self.address)
+            while line := answer.readline():
+                yield line.decode().rstrip("\r\n")
+        except TimeoutError as error:
+            raise self.address.too_slow(silent) from error
+        except (OSError, http.client.HTTPException) as error:
+            if self.address.scheme == "https" and (reason := tls_reason(error)) is not None:
+                raise self.address.no_tls(reason) from error
+            raise self.address.unreachable(_reason(error)) from error
+        finally:
+            connection.close()
 
     def _still_open(self) -> bool:
         """Whether the connection of the last call can be used again; a dead one is closed."""

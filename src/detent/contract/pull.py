@@ -9,6 +9,7 @@ from msgspec import Meta, Struct, field
 
 from detent.contract.page import Instant
 from detent.domain.job import Name, Seconds, Target, TargetKind
+from detent.domain.run_output import COMMAND, LONGEST_MESSAGE
 from detent.domain.states import RunStatus
 
 Token = Annotated[int, Meta(ge=1, le=9_223_372_036_854_775_807)]
@@ -59,11 +60,35 @@ class ClaimedRuns(Struct, frozen=True):
     runs: list[ClaimedRun]
 
 
+class ProgressReport(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """How far a run is, from 0 to 1."""
+
+    fraction: Annotated[float, Meta(ge=0, le=1)]
+    message: Annotated[str, Meta(max_length=LONGEST_MESSAGE)] = ""
+
+
+class NewLogLine(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A line that a worker adds to its run; `at` is now, unless given."""
+
+    message: str
+    level: Annotated[str, Meta(max_length=20, pattern="^[a-z0-9 ]+$")] = "info"
+    logger: Annotated[str, Meta(max_length=200)] = COMMAND
+    at: Instant | None = None
+
+
+class LogRequest(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Lines of a claimed run, in their order."""
+
+    token: Token
+    lines: Annotated[list[NewLogLine], Meta(min_length=1, max_length=1000)]
+
+
 class HeartbeatRequest(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Extend the lease of a run by `lease_seconds` from now."""
+    """Extend the lease of a run by `lease_seconds` from now, and say how far it is."""
 
     token: Token
     lease_seconds: LeaseSeconds = 60
+    progress: ProgressReport | None = None
 
 
 class Lease(Struct, frozen=True, kw_only=True):
@@ -89,6 +114,7 @@ class FailRequest(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True)
     error: Annotated[str, Meta(min_length=1)]
     retryable: bool = True
     retry_after: Seconds | None = None
+    traceback: str | None = None
     kinds: Annotated[list[Name], Meta(max_length=50)] = []
 
 

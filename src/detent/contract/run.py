@@ -14,7 +14,8 @@ AttemptOutcome = Literal["succeeded", "failed", "timeout", "lost", "stale", "can
 
 
 class Attempt(Struct, frozen=True, kw_only=True):
-    """One attempt of a run, on `node`."""
+    """One attempt of a run, on `node`. When a single run is read, `traceback` is that of the exception, if a Python
+    function failed."""
 
     attempt: int
     token: int
@@ -23,12 +24,45 @@ class Attempt(Struct, frozen=True, kw_only=True):
     finished_at: Instant
     outcome: AttemptOutcome
     error: str | None
+    traceback: str | UnsetType | None = UNSET
+
+
+class RunProgress(Struct, frozen=True, kw_only=True):
+    """How far a running attempt said that it is, from 0 to 1."""
+
+    fraction: float
+    message: str | None
+    at: Instant
+
+
+class LogLine(Struct, frozen=True, kw_only=True):
+    """A line that an attempt wrote: with a logger, by `print` (`logger` is stdout or stderr), or as a command
+    (`output`). The lines of an attempt are numbered from 1 on; where numbers are missing, lines were left out."""
+
+    attempt: int
+    number: int
+    at: Instant
+    level: str
+    logger: str
+    message: str
+
+
+class LogPage(Struct, frozen=True, kw_only=True):
+    """Lines in the order in which they were written. `left_out` lines are missing between them, because an attempt
+    wrote more than is kept. `next_cursor` continues with the next page, and is null where there are no more now;
+    `last` is the cursor of the last line, from which an unfinished run is read on later."""
+
+    items: list[LogLine]
+    left_out: int
+    next_cursor: str | None
+    last: str
 
 
 class Run(Struct, frozen=True, kw_only=True):
     """The run of a tick, or one that was enqueued. A range of ticks that did not run is one entry: `ticks` of them, up
     to `until`. When a single run is read, these are present: `payload` if it was enqueued with its own payload,
-    `concurrency_key` if it has one, and `not_before`, the time of its next attempt, if it is unfinished."""
+    `concurrency_key` if it has one, `not_before`, the time of its next attempt, if it is unfinished, and the
+    `traceback` of each attempt. `progress` is what the running attempt last reported."""
 
     id: UUID
     job_id: UUID
@@ -49,6 +83,7 @@ class Run(Struct, frozen=True, kw_only=True):
     ticks: int | None
     until: Instant | None
     attempts: list[Attempt]
+    progress: RunProgress | None = None
     payload: Any | UnsetType = UNSET
     concurrency_key: str | UnsetType = UNSET
     not_before: Instant | UnsetType = UNSET

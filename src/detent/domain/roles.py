@@ -68,7 +68,7 @@ class Grant(NamedTuple):
     jobs: JobLimit = EVERY_JOB
 
 
-class Binding(NamedTuple):
+class BoundRole(NamedTuple):
     """A role that was bound to a caller."""
 
     role: Role
@@ -80,7 +80,7 @@ class Binding(NamedTuple):
         return Grant(PERMITTED[self.role], JobLimit(self.queue, self.tag))
 
 
-def grants_of(scope: KeyScope | None, bindings: Iterable[Binding] = ()) -> tuple[Grant, ...]:
+def grants_of(scope: KeyScope | None, bindings: Iterable[BoundRole] = ()) -> tuple[Grant, ...]:
     own = () if scope is None else (Grant(GRANTS[scope]),)
     return (*own, *(binding.grant for binding in bindings))
 

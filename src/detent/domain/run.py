@@ -101,6 +101,8 @@ class Failed(Struct, frozen=True):
     result: str | None = None
     kinds: tuple[str, ...] = ()
     """The names of the exception's class and of its base classes."""
+    traceback: str | None = None
+    """Of the exception, if it was raised by a function."""
 
 
 class Cancelled(Struct, frozen=True):

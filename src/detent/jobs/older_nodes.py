@@ -11,17 +11,19 @@ from detent.store import Store
 
 TASKS = 21
 """The migration that came with tasks, wide priorities and concurrency limits."""
+RETRIES_BY_EXCEPTION = 23
+"""The migration of the release that came with retry_on and retry_delays."""
 FORMER_PRIORITIES = range(10)
 
 
 async def check_versions(store: Store, items: Iterable[object]) -> None:
     """Of items that may also be faults, which are reported elsewhere."""
-    found = next(((item, why) for item in items if isinstance(item, JobSpec) and (why := _new_part(item))), None)
-    if found is None:
+    found = [(part, item) for item in items if isinstance(item, JobSpec) and (part := _newest_part(item))]
+    if not found:
         return
-    older = await store.nodes.older_than(TASKS)
+    (needed, why), job = max(found, key=lambda each: each[0][0])
+    older = await store.nodes.older_than(needed)
     if older is not None:
-        job, why = found
         name = "The job" if job.name is None else f"The job {job.name!r}"
         raise Conflict(
             f"{name} {why}, and the node {node_name(older.node)} (version {older.version}) cannot read it: upgrade "
@@ -29,12 +31,14 @@ async def check_versions(store: Store, items: Iterable[object]) -> None:
         )
 
 
-def _new_part(spec: JobSpec) -> str | None:
-    """What nodes of an older version cannot read; None: they read all of it."""
+def _newest_part(spec: JobSpec) -> tuple[int, str] | None:
+    """The migration that a node has to know to read the job, and why; None: nodes of all versions read it."""
+    if spec.retry_on or spec.retry_delays:
+        return RETRIES_BY_EXCEPTION, "has retries by exception"
     if spec.schedule is None:
-        return "has no schedule"
+        return TASKS, "has no schedule"
     if spec.priority not in FORMER_PRIORITIES:
-        return f"has the priority {spec.priority}"
+        return TASKS, f"has the priority {spec.priority}"
     if spec.concurrency_limit is not None or spec.concurrency_rate is not None or spec.concurrency_key is not None:
-        return "has a concurrency limit"
+        return TASKS, "has a concurrency limit"
     return None

@@ -8,7 +8,7 @@ from detent.contract.secret import RewrappedSecrets, Secret
 from detent.domain.secret_ref import value_fault
 from detent.domain.webhooks import KEY_FORM, PREFIX, read_signing_key
 from detent.errors import Conflict, NotFound, UsageError
-from detent.runtime.envelope import Envelope, MasterKeys, Place, SecretKeyError
+from detent.runtime.envelope import Envelope, MasterKeys, SecretKeyError, SecretPlace
 from detent.store import Store
 from detent.store.secrets import SealedVersion, SecretUsers
 
@@ -53,7 +53,7 @@ class SecretCommands:
             raise Conflict(NO_KEY)
 
         def seal(version: int) -> Envelope:
-            return self._keys.seal(Place(tenant, name, version), value)
+            return self._keys.seal(SecretPlace(tenant, name, version), value)
 
         valid = await self._secrets.write(tenant, name, seal, keep=keep, create=create, by=by, most=MAX_VERSIONS)
         if valid is None:

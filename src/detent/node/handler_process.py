@@ -22,7 +22,7 @@ from itertools import count
 from queue import SimpleQueue
 from typing import Any
 
-from detent.domain.run import Failed, Outcome
+from detent.domain.run import Call, Failed, Outcome
 from detent.domain.states import END_CODES, Event
 from detent.errors import DetentError, OwnershipLost, StartupFailed
 from detent.node.apps import attach_database, load_app
@@ -50,13 +50,17 @@ from detent.targets.frames import (
     length_of,
     read_by_process,
 )
+from detent.targets.output import AttemptOutput
+from detent.targets.outputs import Outputs
 from detent.targets.python import DaemonThreads, Describer, invoke
 from detent.targets.run import HandlerRun
 from detent.targets.shell_user import hide_memory
-from detent.telemetry.log import configure, hiding
+from detent.telemetry.capture import Handling, captured_streams
+from detent.telemetry.log import capture_logging, configure
 
 _PR_SET_PDEATHSIG = 1
 _LEAVING_SECONDS = 1.0
+SEND_EVERY = 0.25
 _numbers = count()
 
 
@@ -88,11 +92,46 @@ class CallChannel:
         return bytes(parts)
 
 
+class ProcessOutputs(Outputs):
+    """Sends lines and progress to the node, a few times a second, from a thread of its own."""
+
+    def __init__(self, line: CallChannel, limit: int) -> None:
+        super().__init__(limit, self._rouse_sender)
+        self._line = line
+        self._work = threading.Event()
+        self._sending = threading.Lock()
+        self._started = False
+
+    def _rouse_sender(self) -> None:
+        if not self._started:
+            self._started = True
+            threading.Thread(target=self._send_all, name="detent-output", daemon=True).start()
+        self._work.set()
+
+    def _send_all(self) -> None:
+        with suppress(OSError):  # the node is gone, and this process is about to end
+            while self._work.wait():
+                self._work.clear()
+                while self.flush() or not self.rest():
+                    threading.Event().wait(SEND_EVERY)
+
+    def flush(self) -> bool:
+        """Send what is there; returns whether more may follow."""
+        with self._sending:
+            found = self.collect()
+            for chunk in found.chunks:
+                self._line.send(chunk)
+            for mark in found.marks:
+                self._line.send(mark)
+        return found.more
+
+
 class NodeBackend:
     """What a handler's Run asks of the node that holds it."""
 
-    def __init__(self, line: CallChannel, effects: EffectPool) -> None:
+    def __init__(self, line: CallChannel, effects: EffectPool, outputs: ProcessOutputs) -> None:
         self._line = line
+        self._outputs = outputs
         self._effects = effects
         self._asking = threading.Lock()
         self.answers: SimpleQueue[CallAnswer] = SimpleQueue()
@@ -100,6 +139,12 @@ class NodeBackend:
 
     def held(self, run_id: str, token: int) -> bool:
         return self._holding() is not None
+
+    def output(self, call: Call) -> AttemptOutput | None:
+        return self._outputs.begin(call)
+
+    def progress(self, run_id: str, token: int, fraction: float, message: str) -> None:
+        self._outputs.progress(run_id, token, fraction, message)
 
     def _holding(self) -> Holding | None:
         if self.stopped:
@@ -135,6 +180,7 @@ class Handlers:
         self._loop = asyncio.get_running_loop()
         self._threads = DaemonThreads(1)
         self._describer = Describer(setup.max_result_bytes)
+        self._outputs = ProcessOutputs(line, setup.run_log_bytes)
         self._task: asyncio.Task[None] | None = None
         self._backend: NodeBackend | None = None
 
@@ -158,7 +204,7 @@ class Handlers:
     # --- on the loop ---
 
     def _start(self, start: Start) -> None:
-        self._backend = NodeBackend(self._line, self._effects)
+        self._backend = NodeBackend(self._line, self._effects, self._outputs)
         self._task = self._loop.create_task(self._run(start, self._backend))
 
     def _stop(self, backend: NodeBackend) -> None:
@@ -167,6 +213,7 @@ class Handlers:
 
     async def _run(self, start: Start, backend: NodeBackend) -> None:
         outcome = await self._call(start, backend)
+        self._outputs.flush()  # before the answer: afterwards the node takes nothing of this call
         backend.stopped, self._backend = True, None
         self._line.send(done_with(outcome))
 
@@ -176,8 +223,11 @@ class Handlers:
             return Failed(f"The app has no function {start.function!r} in this process.", retryable=False)
         run = HandlerRun(call_in(start), backend)
         self._line.send(Begun())
-        with hiding(run.mask):
-            return await self._invoke(function, run)
+        try:
+            with Handling(run.mask, run):
+                return await self._invoke(function, run)
+        finally:
+            run.ended()
 
     async def _invoke(self, function: Callable[..., Any], run: HandlerRun) -> Outcome:
         try:
@@ -197,7 +247,7 @@ class Handlers:
         def work() -> None:
             ended: tuple[Any, BaseException | None]
             try:
-                with hiding(run.mask):
+                with Handling(run.mask, run):
                     ended = invoke(function, run), None
             except BaseException as error:
                 ended = None, error
@@ -270,7 +320,9 @@ def main() -> None:
         return
     reach = setup.effects
     attach_database(app, reach.url, reach.schema, pooled=reach.pooled)
-    asyncio.run(_serve(setup, app, line))
+    capture_logging()
+    with captured_streams():
+        asyncio.run(_serve(setup, app, line))
 
 
 if __name__ == "__main__":

@@ -35,10 +35,12 @@ from detent.targets.frames import Holding
 from detent.targets.messenger import Messenger, check_address
 from detent.targets.policies import ClusterPolicies
 from detent.targets.run import HandlerRun
-from detent.telemetry.log import logger
+from detent.telemetry.capture import captured_streams
+from detent.telemetry.log import capture_logging, logger
 from detent.telemetry.metrics import Metrics
 from detent.upkeep.notices import address_of
 from detent.worker.execute import Runner
+from detent.worker.output import OutputWriter
 from detent.worker.secrets import SecretValues
 
 if TYPE_CHECKING:
@@ -157,7 +159,7 @@ class Node:
             else:
                 resolver = self._resolver()
                 stack.push_async_callback(resolver.close)
-                runners = await stack.enter_async_context(self._runners(app, url, policies, resolver))
+                runners = await stack.enter_async_context(self._runners(app, store, url, policies, resolver))
                 messenger = Messenger(policies, resolver=resolver)
                 stack.push_async_callback(messenger.close)
                 await self._keep_session(store, app, runners, listening, guard, messenger)
@@ -238,7 +240,7 @@ class Node:
 
     @asynccontextmanager
     async def _runners(
-        self, app: Detent | None, url: str, policies: ClusterPolicies, resolver: TenantResolver
+        self, app: Detent | None, store: Store, url: str, policies: ClusterPolicies, resolver: TenantResolver
     ) -> AsyncIterator[dict[Any, Runner]]:
         """A runner for each kind of target that this process can call."""
         from detent.sdk.serving import ServedApp
@@ -249,40 +251,47 @@ class Node:
 
         chosen, limit = self._settings, self._settings.max_result_bytes
         http = HttpTargetRunner(policies, max_result_bytes=limit, resolver=resolver)
-        shell = ShellTargetRunner(self._shell.tenants, user=self._shell.user, max_result_bytes=limit)
+        output = OutputWriter(store, chosen.run_log_bytes)
+        shell = ShellTargetRunner(
+            self._shell.tenants, user=self._shell.user, max_result_bytes=limit, output=output.begin
+        )
         thread = HandlerThread(min(chosen.concurrency, 64))
         bounds = work_limits(chosen.lease_ttl_seconds)
         effects = EffectPool(url, chosen.database_schema, bounds, pooled=chosen.pooled)
-        processes = None if self._demo else handler_processes(chosen, url, self._hold)
+        processes = None if self._demo else handler_processes(chosen, url, self._hold, output.receive)
         served = ServedApp(app) if app is not None and "worker" in self._roles else None
         python = PythonTargetRunner(
-            served.functions() if served else {}, thread, lambda call: self._make_run(call, effects),
+            served.functions() if served else {}, thread, lambda call: self._make_run(call, effects, output),
             max_result_bytes=limit, processes=processes, isolate=chosen.isolate == "process",
             tenant_headroom=chosen.tenant_headroom,
         )  # fmt: skip
         self._capacity = python.capacity
         self._capacity.gates.append(resolver.gate)
         thread.start()
+        output.loop.start()
+        capture_logging()
         runners: dict[Any, Runner] = {"http": http, "python": python}
         if self._shell.tenants:
             await shell.start()
             runners["shell"] = shell
         try:
             async with alive(served, thread, self._stop, self._hurry):
-                yield self._demo.reporting(runners) if self._demo and self._reporter.interactive else runners
+                with captured_streams():
+                    yield self._demo.reporting(runners) if self._demo and self._reporter.interactive else runners
         finally:
             await http.close()
             await shell.close()
             if processes is not None:
                 await processes.close()
             await thread.stop(effects.terminate)
+            await output.close()
 
     def _hold(self, call: Call) -> Holding | None:
         return None if self._session is None else self._session.holding(call)
 
-    def _make_run(self, call: Call, effects: EffectPool) -> HandlerRun:
+    def _make_run(self, call: Call, effects: EffectPool, output: OutputWriter) -> HandlerRun:
         assert self._session is not None
-        return self._session.make_run(call, effects)
+        return self._session.make_run(call, effects, output)
 
     # --- the life of the process ---
 

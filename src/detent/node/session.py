@@ -56,6 +56,7 @@ from detent.upkeep.tenants import TenantUpkeep
 from detent.version import __version__
 from detent.worker.execute import Runner
 from detent.worker.handler_backend import HandlerBackend
+from detent.worker.output import OutputWriter
 from detent.worker.queues.book import QueueBook
 from detent.worker.secret_providers import SecretProviders
 from detent.worker.secrets import SecretValues
@@ -252,9 +253,9 @@ class Session:
 
     # --- what handlers ask ---
 
-    def make_run(self, call: Call, effects: EffectPool) -> HandlerRun:
+    def make_run(self, call: Call, effects: EffectPool, output: OutputWriter | None = None) -> HandlerRun:
         assert self.worker is not None
-        return HandlerRun(call, HandlerBackend(self.worker, self.membership.node, effects))
+        return HandlerRun(call, HandlerBackend(self.worker, self.membership.node, effects, output))
 
     def holding(self, call: Call) -> Holding | None:
         held = self.worker.holding(call.run_id, call.token) if self.worker is not None else None

@@ -26,7 +26,7 @@ class SecretKeyError(Exception):
     """A secret cannot be opened: its master key is not here, or the row was changed."""
 
 
-class Place(NamedTuple):
+class SecretPlace(NamedTuple):
     """The row that an envelope belongs to."""
 
     tenant: int
@@ -64,13 +64,13 @@ class MasterKeys:
     def missing(self, used: Iterable[str]) -> list[str]:
         return [one for one in used if one not in self._keys]
 
-    def seal(self, place: Place, value: str) -> Envelope:
+    def seal(self, place: SecretPlace, value: str) -> Envelope:
         newest = self._newest()
         data_key, nonce = os.urandom(KEY_BYTES), os.urandom(NONCE_BYTES)
         ciphertext = _cipher(data_key).encrypt(nonce, value.encode(), place.bound("value"))
         return Envelope(newest, _wrap(self._keys[newest], place, data_key), nonce, ciphertext)
 
-    def open(self, place: Place, envelope: Envelope) -> str:
+    def open(self, place: SecretPlace, envelope: Envelope) -> str:
         """The value; or SecretKeyError."""
         from cryptography.exceptions import InvalidTag
 
@@ -80,7 +80,7 @@ class MasterKeys:
         except (InvalidTag, ValueError):
             raise SecretKeyError("its row in the database was changed, or belongs to another secret") from None
 
-    def rewrap(self, place: Place, envelope: Envelope) -> Envelope:
+    def rewrap(self, place: SecretPlace, envelope: Envelope) -> Envelope:
         """The same envelope under the newest key; the value stays encrypted."""
         from cryptography.exceptions import InvalidTag
 
@@ -96,7 +96,7 @@ class MasterKeys:
             raise SecretKeyError("no DETENT_SECRET_KEY is set")
         return self.newest
 
-    def _data_key(self, place: Place, envelope: Envelope) -> bytes:
+    def _data_key(self, place: SecretPlace, envelope: Envelope) -> bytes:
         key = self._keys.get(envelope.key_id)
         if key is None:
             raise SecretKeyError(f"the secret key {envelope.key_id}, which encrypts it, is not set here")
@@ -112,7 +112,7 @@ def generate_signing_key() -> str:
     return SIGNING_PREFIX + base64.b64encode(os.urandom(SIGNING_KEY_BYTES)).decode()
 
 
-def _wrap(master: bytes, place: Place, data_key: bytes) -> bytes:
+def _wrap(master: bytes, place: SecretPlace, data_key: bytes) -> bytes:
     nonce = os.urandom(NONCE_BYTES)
     return nonce + _cipher(master).encrypt(nonce, data_key, place.bound("key"))
 

@@ -113,9 +113,10 @@ class Detent(AppLifecycle):
 
     def function(self, name: str | None = None) -> Callable[[Function], Function]:
         """Register a function without a job; jobs created elsewhere can call it."""
+        local = _callers_names()
 
         def register(function: Function) -> Function:
-            self._add(Binding(function, _callers_names()), name)
+            self._add(Binding(function, local, named=name is not None), name)
             return function
 
         return register

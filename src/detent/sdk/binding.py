@@ -22,11 +22,14 @@ NOTHING: Mapping[str, Any] = {}
 
 
 class Binding:
-    def __init__(self, function: Callable[..., Any], local: Mapping[str, Any] | None = None) -> None:
-        """`local` are names that annotations may use, besides those of the function's module. Names that are not
-        defined yet are looked up again at the first use, or by `check`."""
+    def __init__(
+        self, function: Callable[..., Any], local: Mapping[str, Any] | None = None, *, named: bool = False
+    ) -> None:
+        """`named`: it is registered under a name of its own. `local` are names that annotations may use, besides those
+        of the function's module. Names that are not defined yet are looked up again at the first use, or by
+        `check`."""
         self.function = function
-        self.signature = read_signature(function)
+        self.signature = read_signature(function, named=named)
         self.is_async = inspect.iscoroutinefunction(function)
         self._types: dict[str, JsonType] = {}
         self._undefined: dict[str, NameError] = {}

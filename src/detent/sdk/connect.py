@@ -2,15 +2,21 @@
 
 from __future__ import annotations
 
+import atexit
 import os
+from contextlib import suppress
 from typing import TYPE_CHECKING
+from weakref import WeakSet
 
 from detent.errors import UsageError
+from detent.sdk.portal import portal
 
 if TYPE_CHECKING:
     from detent.sdk.gateway import Gateway
 
 SCHEMA = "detent"
+CLOSE_SECONDS = 2.0
+_opened: WeakSet[Place] = WeakSet()
 
 
 class Place:
@@ -49,7 +55,16 @@ def open_gateway(place: Place) -> Gateway:
     """The gateway of this process: a fork must not use its parent's connections."""
     if place.opened is None or place.opened[0] != os.getpid():
         place.opened = os.getpid(), _new_gateway(place)
+        _opened.add(place)
     return place.opened[1]
+
+
+@atexit.register
+def _close_all() -> None:
+    """At the end of a program: connections that are only dropped are reported as left open."""
+    for place in list(_opened):
+        with suppress(Exception):
+            portal.block(place.close, CLOSE_SECONDS)
 
 
 def _new_gateway(place: Place) -> Gateway:

@@ -32,13 +32,13 @@ class Portal:
         """Await the work; if the caller is cancelled, so is the work."""
         return await asyncio.wrap_future(self._submit(work))
 
-    def block(self, work: Work[Result]) -> Result:
+    def block(self, work: Work[Result], timeout: float | None = None) -> Result:
         """Wait for the work in this thread."""
         if threading.current_thread() is self._thread:
             raise UsageError("This thread serves all enqueues: use the awaitable twin of this method here.")
         future = self._submit(work)
         try:
-            return future.result()
+            return future.result(timeout)
         except BaseException:
             future.cancel()  # the wait was interrupted; without effect on work that has ended
             raise

@@ -40,9 +40,9 @@ class HandlerSignature(NamedTuple):
     returns: Any
 
 
-def read_signature(function: Callable[..., Any]) -> HandlerSignature:
-    """Raises UsageError for a function that cannot be a handler."""
-    name = _checked_name(function)
+def read_signature(function: Callable[..., Any], *, named: bool = False) -> HandlerSignature:
+    """Raises UsageError for a function that cannot be a handler. `named`: it gets a name where it is registered."""
+    name = _checked_name(function, named=named)
     found = list(_signature(function).parameters.values())
     takes_run = bool(found) and is_run(function, found[0])
     rest = found[1:] if takes_run else found
@@ -126,7 +126,7 @@ def _signature(function: Callable[..., Any]) -> inspect.Signature:
     return inspect.signature(function)
 
 
-def _checked_name(function: object) -> str:
+def _checked_name(function: object, *, named: bool) -> str:
     """The name for messages. Raises UsageError if it is no function that a worker can look up by its name."""
     if inspect.ismethod(function):
         raise UsageError(
@@ -135,7 +135,7 @@ def _checked_name(function: object) -> str:
         )
     if not inspect.isroutine(function) or not hasattr(function, "__qualname__"):
         raise UsageError(f"{function!r} is not a function: write `def name(…): …` and register that.")
-    if function.__name__ == "<lambda>":
+    if function.__name__ == "<lambda>" and not named:
         raise UsageError("A lambda has no name that a worker could look up: write `def name(…): …` instead.")
     name: str = function.__qualname__
     if inspect.isgeneratorfunction(function) or inspect.isasyncgenfunction(function):

@@ -210,6 +210,7 @@ class Settings:
     max_payload_bytes: int = _setting(
         1_048_576, whole(1, 268_435_456), "a whole number of bytes between 1 and 268435456"
     )
+    run_log_bytes: int = _setting(131_072, whole(0, 16_777_216), "a whole number of bytes between 0 and 16777216")
     max_result_bytes: int = _setting(16_384, whole(0, 268_435_456), "a whole number of bytes between 0 and 268435456")
     requests_per_second: float = _setting(1000.0, seconds(0, 1_000_000), "0 for no limit, or a number up to 1000000")
     failed_keys_per_second: float = _setting(10.0, seconds(0, 1_000_000), "0 for no limit, or a number up to 1000000")

@@ -49,22 +49,24 @@ CONNECTION_SECONDS = 4.0
 MAX_MISSING_PARTITIONS = 400
 # How many connections each pool may have, and after how many seconds without use it closes all but one. The node's own
 # pools keep their connections: when other clients have taken all that the server has, the node can go on.
-POOLS = {
+Sizes = Mapping[PoolName, tuple[int, float]]
+POOLS: Sizes = {
     PoolName.FIRE: (2, 0.0),
     PoolName.WORK: (4, 0.0),
     PoolName.FAILOVER: (1, 0.0),
     PoolName.REQUEST: (5, 60.0),
     PoolName.SEPARATE: (2, 60.0),
     PoolName.PULL: (3, 60.0),
+    PoolName.OUTPUT: (1, 60.0),
 }
 FOR_REQUESTS = frozenset({PoolName.REQUEST, PoolName.SEPARATE})
 WALLED = FOR_REQUESTS | {PoolName.PULL}
-# Most processes serve no worker that pulls.
-OPENED_LATER = frozenset({PoolName.PULL})
+# Most processes serve no worker that pulls, and many run nothing that writes lines.
+OPENED_LATER = frozenset({PoolName.PULL, PoolName.OUTPUT})
 
 Result = TypeVar("Result")
 
-HISTORY = ("run_history", "attempts")
+HISTORY = ("run_history", "attempts", "run_logs")
 _VALUE = re.compile(r"\((\d{4}-[^()]+)\)[^()]*$")
 _joined: ContextVar[Connection | None] = ContextVar("joined", default=None)
 
@@ -201,13 +203,7 @@ class Database:
     transaction."""
 
     def __init__(
-        self,
-        url: str,
-        schema: str = "detent",
-        *,
-        pooled: bool = False,
-        ttl: float = DEFAULT_TTL,
-        pools: Mapping[PoolName, tuple[int, float]] = POOLS,
+        self, url: str, schema: str = "detent", *, pooled: bool = False, ttl: float = DEFAULT_TTL, pools: Sizes = POOLS
     ) -> None:
         """`pools` are those that this process needs: a program that only enqueues has no use for those of a node."""
         self.url = url
@@ -333,8 +329,9 @@ class Database:
         """Add the partition that a statement needs, so that the statement can be tried again."""
         by = PoolName.SEPARATE if pool in FOR_REQUESTS else PoolName.WORK
         (made,) = await self._fetch(by, sql.history.ADD_PARTITION, missing.at)
-        if made["runs"] or made["attempts"]:  # else another process was faster
-            log.warning("history had no partition: added", partition=made["runs"] or made["attempts"])
+        added = [name for name in made.values() if name is not None]  # none: another process was faster
+        if added:
+            log.warning("history had no partition: added", partition=added[0])
         if (
             pool is PoolName.REQUEST and _joined.get() is not None
         ):  # inside a joined transaction, which has failed as a whole

@@ -57,8 +57,10 @@ TABLES = {
     "requests": _ALL,
     "role_bindings": _APPEND,
     "run_history": _ALL,
+    "run_logs": _ALL,
     "run_minutes": _ALL,
     "run_payloads": _APPEND,
+    "run_progress": _ALL,
     "runs": _READ,
     "schedules": _ALL,
     "schema_migrations": _READ,
@@ -100,8 +102,8 @@ OF_TENANTS = (
 # Not history itself: under a policy the server no longer says for which time a partition is missing, and a node has to
 # know it to add one.
 OF_JOBS = (
-    *("backlog", "catchups", "cursors", "expectations", "job_revisions", "live_runs", "run_payloads", "segments"),
-    *("set_aside", "skips", "unique_keys"),
+    *("backlog", "catchups", "cursors", "expectations", "job_revisions", "live_runs", "run_payloads"),
+    *("run_progress", "segments", "set_aside", "skips", "unique_keys"),
 )
 # Whose rows have a scope: a job, or below zero the tenant whose jobs share the keys.
 OF_SCOPES = ("key_places", "key_rates")

@@ -20,7 +20,7 @@ from msgspec import Meta
 
 from detent.contract.key import ApiKey, KeyScope, NewApiKey
 from detent.domain.audit_event import NewEvent
-from detent.domain.roles import Binding
+from detent.domain.roles import BoundRole
 from detent.errors import DetentError, KeyNotFound
 from detent.store import sql
 from detent.store.audit_log import record
@@ -49,15 +49,15 @@ class KeyHolder(NamedTuple):
     tenant: int
     scope: KeyScope
     name: str | None = None
-    bindings: tuple[Binding, ...] = ()
+    bindings: tuple[BoundRole, ...] = ()
 
 
 KeyPage = tuple[list[ApiKey], int | None]
 
 
-def read_bindings(text: str | None) -> tuple[Binding, ...]:
+def read_bindings(text: str | None) -> tuple[BoundRole, ...]:
     """The bindings that a statement returned as JSON; NULL: none, as nearly always."""
-    return () if text is None else msgspec.json.decode(text, type=tuple[Binding, ...])
+    return () if text is None else msgspec.json.decode(text, type=tuple[BoundRole, ...])
 
 
 def read_key(text: str) -> Credential | None:

@@ -27,6 +27,7 @@ class PoolName(StrEnum):
     FIRE = "fire"  # fires of this node
     WORK = "work"  # everything else that the node does by itself: windows, claims, settles, upkeep
     FAILOVER = "failover"  # evictions, take-overs, rescues
+    OUTPUT = "output"  # lines and progress of the runs of this node, which may be late
     PULL = "pull"  # claims, heartbeats and reports of workers that pull over the API
     REQUEST = "request"  # requests of the API, the command line and the dashboard
     # Short statements that must commit apart from the request's transaction. They have their own connections, because
@@ -77,6 +78,7 @@ def pool_limits(ttl: float) -> dict[PoolName, StatementLimits]:
         PoolName.WORK: work,
         PoolName.FAILOVER: work,
         PoolName.PULL: work,
+        PoolName.OUTPUT: work,
         PoolName.REQUEST: REQUEST_LIMITS,
         PoolName.SEPARATE: SEPARATE_LIMITS,
     }

@@ -47,7 +47,8 @@ Fetch = Callable[..., Awaitable[list[Row]]]
 
 
 class Settlement(NamedTuple):
-    """The end of a run: its claim, when it ran, and the final status with its texts. `target` is for metrics only."""
+    """The end of a run: its claim, when it ran, and the final status with its texts. `target` is for metrics only,
+    `name` for the log: that of the job."""
 
     claim: Claim
     started: datetime
@@ -58,6 +59,8 @@ class Settlement(NamedTuple):
     outcome: str = "succeeded"
     error: str | None = None
     target: Kind = "unknown"
+    traceback: str | None = None
+    name: str | None = None
 
 
 class PlannedRetry(NamedTuple):
@@ -70,6 +73,8 @@ class PlannedRetry(NamedTuple):
     error: str
     delay: timedelta
     target: Kind = "unknown"
+    traceback: str | None = None
+    name: str | None = None
 
 
 class LiveRunStore:
@@ -125,10 +130,11 @@ class LiveRunStore:
         unsettled: set[tuple[int, int]] = set()
         for of_tasks, some in by_kind(batch, _claim_of):
             jobs, lanes, ats, serials, tokens = _columns([item.claim for item in some])
-            _, started, finished, outcomes, errors, delays, _ = zip(*some, strict=True)
+            _, started, finished, outcomes, errors, delays, _, tracebacks, _ = zip(*some, strict=True)
             rows = await self._database.fetch_guarded(
                 PoolName.WORK, sql.task.SETTLE_RETRY if of_tasks else sql.run.SETTLE_RETRY, "", "W5",
                 node, jobs, lanes, ats, serials, tokens, started, finished, outcomes, errors, delays,
+                tracebacks,
             )  # fmt: skip
             unsettled |= _addresses(rows)
         return [item for item in batch if (item.claim.job, item.claim.lane) in unsettled]
@@ -352,9 +358,10 @@ def _claim_of(item: Settlement | PlannedRetry) -> Claim:
 
 def settle_columns(batch: Sequence[Settlement]) -> tuple[Sequence[object], ...]:
     """The arrays of the settle statement; also used inside a handler's own transaction."""
-    claims, started, finished, statuses, reasons, results, outcomes, errors, _ = zip(*batch, strict=True)
+    claims, started, finished, statuses, reasons, results, outcomes, errors, _, tracebacks, _ = zip(*batch, strict=True)
     jobs, lanes, ats, serials, tokens = _columns(claims)
-    return jobs, ats, tokens, started, finished, lanes, serials, statuses, reasons, results, outcomes, errors
+    texts = (reasons, results, outcomes, errors, tracebacks)
+    return jobs, ats, tokens, started, finished, lanes, serials, statuses, *texts
 
 
 def _is_plain(item: Settlement) -> bool:

@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 from detent.domain.audit_event import NewEvent
 from detent.domain.person import Person
-from detent.domain.roles import Binding
+from detent.domain.roles import BoundRole
 from detent.store import sql
 from detent.store.audit_log import record
 from detent.store.connection import Connection
@@ -32,7 +32,7 @@ class PersonHolder(NamedTuple):
 
     tenant: int
     person: Person
-    bindings: tuple[Binding, ...]
+    bindings: tuple[BoundRole, ...]
     due: bool
     tokens: bytes
 

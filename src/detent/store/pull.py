@@ -82,6 +82,7 @@ class Report(NamedTuple):
     result: str | None = None
     error: str | None = None
     delay: timedelta = timedelta(0)
+    traceback: str | None = None
 
 
 class Recorded(NamedTuple):
@@ -160,10 +161,10 @@ class PullStore:
         self, tenant: int, reports: Sequence[Report], freed: Freed | None = None
     ) -> list[RunStatus | None]:
         """Settle runs. For each: its status now, or None when no lease matched. What they free is added to `freed`."""
-        keys, tokens, statuses, outcomes, reasons, results, errors, delays = zip(*reports, strict=True)
+        keys, tokens, statuses, outcomes, reasons, results, errors, delays, tracebacks = zip(*reports, strict=True)
         rows = await self._database.fetch(
             PoolName.PULL, sql.pull.SETTLE, tenant, *zip(*keys, strict=True), tokens, statuses, reasons, results,
-            outcomes, errors, delays,
+            outcomes, errors, delays, tracebacks,
         )  # fmt: skip
         if freed is not None:
             freed.keys.update((row["job"], row["key"]) for row in rows if row["key"] is not None)

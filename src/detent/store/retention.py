@@ -32,15 +32,25 @@ DETACH_PAUSE = 1.0
 State = Literal["attached", "detaching", "detached", "gone"]
 
 # The key of each kind of history, by which pages continue.
-KEYS = {"run_history": ("job", "scheduled_at", "serial"), "attempts": ("job", "scheduled_at", "serial", "token")}
-ARCHIVE = {"run_history": sql.history.ARCHIVE_RUNS, "attempts": sql.history.ARCHIVE_ATTEMPTS}
+KEYS = {
+    "run_history": ("job", "scheduled_at", "serial"),
+    "attempts": ("job", "scheduled_at", "serial", "token"),
+    "run_logs": ("job", "scheduled_at", "serial", "token", "part"),
+}
+ARCHIVE = {
+    "run_history": sql.history.ARCHIVE_RUNS,
+    "attempts": sql.history.ARCHIVE_ATTEMPTS,
+    "run_logs": sql.history.ARCHIVE_LOGS,
+}
+# The column that says when what a row is about ended.
+ENDED = {"run_history": "finished_at", "attempts": "finished_at", "run_logs": "written_at"}
 
 
 class Part(NamedTuple):
     """A partition that is older than the retention."""
 
     part: int
-    parent: Literal["run_history", "attempts"]
+    parent: Literal["run_history", "attempts", "run_logs"]
     name: str
     until: datetime
     archived: bool
@@ -94,10 +104,11 @@ class RetentionStore:
         """Move rows that ended recently from a detached partition back into history; how many, 0 when none is left. The
         tick of a backfilled run may be a year old, but its result is kept as long as any other, from its end on."""
         moment = (await self._database.fetch(PoolName.REQUEST, sql.history.READ_RETAINED_FROM, days, at))[0]["moment"]
-        name, key = _quoted(part.name), KEYS[part.parent]
-        find = sql.history.FIND_LATE.text.format(name=name)
+        name, key, ended = _quoted(part.name), KEYS[part.parent], ENDED[part.parent]
+        find = sql.history.FIND_LATE.text.format(name=name, ended=ended)
         same = " AND ".join(f"p.{column} = late.{column}" for column in key)
-        keep = sql.history.RESTORE_LATE.text.format(name=name, parent=part.parent, key=", ".join(key), same=same)
+        words = {"name": name, "parent": part.parent, "key": ", ".join(key), "same": same, "ended": ended}
+        keep = sql.history.RESTORE_LATE.text.format(**words)
 
         async def work(connection: Connection) -> int:
             await connection.execute(sql.database.PREFER_INDEX.text)
@@ -173,6 +184,10 @@ class RetentionStore:
     async def purge_skips(self, days: int) -> None:
         """Remove marks of skipped ticks that are older than history."""
         await self._database.fetch(PoolName.REQUEST, sql.skip.PURGE, days)
+
+    async def purge_progress(self) -> int:
+        """Remove the progress of runs that have ended; returns how many."""
+        return len(await self._database.fetch(PoolName.REQUEST, sql.output.PURGE_PROGRESS, PURGE_BATCH))
 
     async def purge_payloads(self, days: int) -> int:
         """Remove payloads of runs that history no longer has; returns how many."""

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 from detent.contract.role_binding import RoleBinding, RoleBindingSpec
 from detent.domain.audit_event import NewEvent
-from detent.domain.roles import Binding
+from detent.domain.roles import BoundRole
 from detent.errors import KeyNotFound, RoleAlreadyBound, RoleBindingNotFound
 from detent.store import sql
 from detent.store.audit_log import record
@@ -22,7 +22,7 @@ class TenantRoles(NamedTuple):
 
     tenant: int
     name: str
-    bindings: tuple[Binding, ...]
+    bindings: tuple[BoundRole, ...]
 
 
 Memberships = list[TenantRoles]
@@ -72,7 +72,7 @@ class RoleBindingStore:
         rows = await self._database.fetch(PoolName.REQUEST, sql.role_binding.LIST_OF_PERSON, list(names), list(groups))
         for row in rows:
             known = found.get(row["tenant"]) or TenantRoles(row["tenant"], row["tenant_name"], ())
-            binding = Binding(row["role"], row["queue"], row["tag"])
+            binding = BoundRole(row["role"], row["queue"], row["tag"])
             found[row["tenant"]] = known._replace(bindings=(*known.bindings, binding))
         return list(found.values())
 

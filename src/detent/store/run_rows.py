@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
 from typing import NamedTuple
 from uuid import UUID
 
 import msgspec
+from msgspec import UNSET
 
-from detent.contract.run import Attempt, Run
+from detent.contract.run import Attempt, Run, RunProgress
 from detent.domain.idempotency import templated_key
 from detent.domain.identity import RunKey, node_name, run_id
 from detent.domain.states import CODES, RunStatus
@@ -19,6 +20,7 @@ STATUSES = {code: status for status, code in CODES.items()}
 NULL = msgspec.Raw(b"null")
 FAULTS = frozenset({"failed", "timeout", "lost"})
 MILLISECOND = timedelta(milliseconds=1)
+EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 class Origin(NamedTuple):
@@ -40,7 +42,9 @@ def status_of(row: Row) -> RunStatus:
     return STATUSES[status] if isinstance(status, int) else RunStatus(status)
 
 
-def run_of(row: Row, origin: Origin, kept: Sequence[Attempt], workers: Mapping[int, str]) -> Run:
+def run_of(
+    row: Row, origin: Origin, kept: Sequence[Attempt], workers: Mapping[int, str], progress: RunProgress | None = None
+) -> Run:
     """`workers`: the names of pull workers, by the number that owns their runs."""
     key, status = key_of(row), status_of(row)
     attempts = _with_last_attempt(row, status, kept, workers)
@@ -66,10 +70,12 @@ def run_of(row: Row, origin: Origin, kept: Sequence[Attempt], workers: Mapping[i
         ticks=row["ticks"],
         until=row["until"],
         attempts=attempts,
+        progress=progress,
     )
 
 
-def attempt_of(row: Row, workers: Mapping[int, str]) -> Attempt:
+def attempt_of(row: Row, workers: Mapping[int, str], *, whole: bool = False) -> Attempt:
+    """`whole`: with its traceback."""
     return Attempt(
         attempt=row["attempt"],
         token=row["token"],
@@ -78,6 +84,7 @@ def attempt_of(row: Row, workers: Mapping[int, str]) -> Attempt:
         finished_at=row["finished_at"],
         outcome=row["outcome"],
         error=row["error"],
+        traceback=row["traceback"] if whole else UNSET,
     )
 
 
@@ -104,6 +111,10 @@ def _json(text: str | None) -> msgspec.Raw:
     except (msgspec.DecodeError, RecursionError):
         return msgspec.Raw(msgspec.json.encode(text))
     return msgspec.Raw(text.encode())
+
+
+def instant_of(milliseconds: int) -> datetime:
+    return EPOCH + timedelta(milliseconds=milliseconds)
 
 
 def _milliseconds(start: datetime | None, end: datetime | None) -> int | None:

@@ -19,6 +19,7 @@ from detent.store.job_limits import job_limits
 from detent.store.job_search import Moment
 from detent.store.jobs import DEFAULT_TENANT, number_of
 from detent.store.live_runs import promote_on
+from detent.store.output import progress_of
 from detent.store.run_rows import Origin, attempt_of, run_of, status_of
 from detent.store.upkeep import RUNS_CHANNEL
 
@@ -36,7 +37,7 @@ class RunStore:
             rows = await connection.fetch(sql.run.READ.text, *key, tenant, job_limits())
             if not rows:
                 return None
-            (run,) = await documents(connection, rows)
+            (run,) = await documents(connection, rows, whole=True)
             own = await connection.fetch(sql.run.READ_PAYLOAD.text, *key) if key.manual else []
         details = {"concurrency_key": rows[0]["key"], "not_before": rows[0]["not_before"]}
         given = {name: value for name, value in details.items() if value is not None}
@@ -108,7 +109,8 @@ async def status_on(connection: Connection, key: RunKey, tenant: int) -> RunStat
     return status_of(rows[0]) if rows else None
 
 
-async def documents(connection: Connection, rows: Sequence[Row]) -> list[Run]:
+async def documents(connection: Connection, rows: Sequence[Row], *, whole: bool = False) -> list[Run]:
+    """`whole`: with the tracebacks of attempts."""
     if not rows:
         return []
     revisions = {(row["job"], row["revision"]) for row in rows}
@@ -119,12 +121,13 @@ async def documents(connection: Connection, rows: Sequence[Row]) -> list[Run]:
     }
     keys = [(row["job"], row["scheduled_at"], row["serial"]) for row in rows]
     kept: dict[int, list[Attempt]] = {}
-    tried = await connection.fetch(sql.run.LIST_ATTEMPTS.text, *zip(*keys, strict=True))
+    tried = await connection.fetch(sql.run.LIST_ATTEMPTS.text, *zip(*keys, strict=True), whole)
     workers = await _workers(connection, {row["node"] for row in (*rows, *tried)})
     for row in tried:
-        kept.setdefault(row["position"], []).append(attempt_of(row, workers))
+        kept.setdefault(row["position"], []).append(attempt_of(row, workers, whole=whole))
+    progress = await progress_of(connection, rows)
     return [
-        run_of(row, origins[row["job"], row["revision"]], kept.get(position, []), workers)
+        run_of(row, origins[row["job"], row["revision"]], kept.get(position, []), workers, progress.get(position))
         for position, row in enumerate(rows, 1)
     ]
 

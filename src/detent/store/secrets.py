@@ -10,7 +10,7 @@ import msgspec
 
 from detent.contract.secret import Secret
 from detent.domain.audit_event import NewEvent
-from detent.runtime.envelope import Envelope, Place
+from detent.runtime.envelope import Envelope, SecretPlace
 from detent.store import sql
 from detent.store.audit_log import record
 from detent.store.connection import Connection
@@ -30,7 +30,7 @@ class MissingSecrets(Exception):  # noqa: N818 - it says what there are
 class SealedVersion(NamedTuple):
     """One version of a secret; `seconds_left` None: it does not expire."""
 
-    place: Place
+    place: SecretPlace
     envelope: Envelope
     seconds_left: float | None = None
 
@@ -181,4 +181,4 @@ def _secret(row: Row) -> Secret:
 
 def _sealed(row: Row) -> SealedVersion:
     envelope = Envelope(row["key_id"], row["wrapped"], row["nonce"], row["ciphertext"])
-    return SealedVersion(Place(row["tenant"], row["name"], row["version"]), envelope, row.get("seconds_left"))
+    return SealedVersion(SecretPlace(row["tenant"], row["name"], row["version"]), envelope, row.get("seconds_left"))

@@ -10,7 +10,7 @@ from datetime import datetime, timedelta
 from typing import NamedTuple
 
 from detent.domain.audit_event import NewEvent
-from detent.domain.roles import Binding, KeyScope
+from detent.domain.roles import BoundRole, KeyScope
 from detent.store import sql
 from detent.store.audit_log import record
 from detent.store.connection import Connection
@@ -29,7 +29,7 @@ class SessionHolder(NamedTuple):
     scope: KeyScope
     name: str | None
     key: str
-    bindings: tuple[Binding, ...] = ()
+    bindings: tuple[BoundRole, ...] = ()
 
 
 class EndedAccess(NamedTuple):
@@ -39,7 +39,7 @@ class EndedAccess(NamedTuple):
     keys: frozenset[str]
     sessions: frozenset[bytes]
     keyed: bool
-    roles: Mapping[bytes, tuple[Binding, ...]]
+    roles: Mapping[bytes, tuple[BoundRole, ...]]
 
 
 class WebSessionStore:

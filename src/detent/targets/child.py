@@ -23,6 +23,7 @@ from detent.targets.command_server import (
     TERMINATE,
 )
 from detent.targets.commands import Command, CommandServer
+from detent.targets.output import AttemptOutput
 
 _CHUNK = 65_536
 _END_SECONDS = KILL_SECONDS + 1.0
@@ -40,8 +41,15 @@ class RefusedError(Exception):
 class Child:
     """Must be used inside a running event loop; `end` must be awaited at the end, whatever happened."""
 
-    def __init__(self, server: CommandServer, command: Command, payload: bytes, limit: int) -> None:
-        """Raises OSError when the request cannot be sent."""
+    def __init__(
+        self,
+        server: CommandServer,
+        command: Command,
+        payload: bytes,
+        limit: int,
+        output: AttemptOutput | None = None,
+    ) -> None:
+        """`output`: where its lines go while it runs. Raises OSError when the request cannot be sent."""
         with ExitStack() as stack:
             self._output, writable = os.pipe()
             stack.callback(os.close, writable)
@@ -59,6 +67,7 @@ class Child:
         self._received = bytearray()
         self.code: int | None = None
         self.capture = Capture(limit)
+        self._lines = output
         os.set_blocking(self._output, False)
         self._loop = asyncio.get_running_loop()
         self._loop.add_reader(self._output, self._on_output)
@@ -133,6 +142,8 @@ class Child:
             return
         if data:
             self.capture.feed(data)
+            if self._lines is not None:
+                self._lines.feed(data)
         else:
             self._loop.remove_reader(self._output)
             self._silent.set()

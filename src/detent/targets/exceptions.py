@@ -14,9 +14,13 @@ from math import inf, isnan
 from numbers import Real
 from typing import Any
 
+from msgspec.structs import replace
+
+from detent.domain.masking import Mask
 from detent.domain.run import Cancelled, Failed
 from detent.errors import Discard, NotRetryable, Retry
 from detent.targets.text import storable_text
+from detent.targets.tracebacks import traceback_of
 
 LONGEST_ERROR = 8000
 LONGEST_WAIT = 31_536_000.0
@@ -25,8 +29,12 @@ LONGEST_VALUE = 200
 MAX_MEMBERS = 10
 
 
-def failure_of(error: BaseException) -> Failed:
-    """The failed attempt that an exception stands for."""
+def failure_of(error: BaseException, mask: Mask | None = None) -> Failed:
+    """The failed attempt that an exception stands for. `mask` hides secrets in its traceback."""
+    return replace(_failure(error), traceback=traceback_of(error, mask))
+
+
+def _failure(error: BaseException) -> Failed:
     kind = type(error)  # not __class__, which may be anything
     if issubclass(kind, asyncio.CancelledError):
         text = _text(error)

@@ -15,6 +15,7 @@ from msgspec import Struct
 from detent.domain.job import PythonTarget
 from detent.domain.masking import Mask
 from detent.domain.run import Call, Cancelled, Claim, Committed, Failed, Outcome, Succeeded
+from detent.domain.run_output import OutputChunk, ProgressMark
 
 _LENGTH = struct.Struct("!I")
 LENGTH_BYTES = _LENGTH.size
@@ -42,6 +43,8 @@ class Setup(Struct, frozen=True, tag=True):
     log_level: str
     hidden: bool = False
     """Whether commands run on this node, which must not read the memory of the process."""
+    run_log_bytes: int = 0
+    """How many bytes of lines are kept of an attempt."""
 
 
 class Start(Struct, frozen=True, tag=True):
@@ -117,7 +120,7 @@ class CallDone(Struct, frozen=True, tag=True):
 
 
 ToProcess = Setup | Start | Stop | CallAnswer
-FromProcess = ProcessReady | Unfit | Begun | Ask | CallDone
+FromProcess = ProcessReady | Unfit | Begun | Ask | CallDone | OutputChunk | ProgressMark
 
 _to_process = msgspec.json.Decoder(ToProcess)
 _from_process = msgspec.json.Decoder(FromProcess)

@@ -19,6 +19,7 @@ from typing import Any
 import msgspec
 
 from detent.domain.run import Call, Failed, NotBegun, Outcome
+from detent.domain.run_output import OutputChunk, ProgressMark
 from detent.targets.calls import timed_out
 from detent.targets.exit_watch import ExitWatch
 from detent.targets.frames import (
@@ -48,6 +49,7 @@ RETIRE_SECONDS = 15.0
 _EXIT_SECONDS = 1.0
 
 Hold = Callable[[Call], Holding | None]
+Receive = Callable[[OutputChunk | ProgressMark], None]
 
 
 class UnfitError(Exception):
@@ -61,10 +63,14 @@ class _DiedError(Exception):
 class HandlerProcess:
     """Must be used inside a running event loop, and by one call at a time."""
 
-    def __init__(self, process: subprocess.Popen[bytes], ours: socket.socket, hold: Hold) -> None:
+    def __init__(
+        self, process: subprocess.Popen[bytes], ours: socket.socket, hold: Hold, receive: Receive = lambda message: None
+    ) -> None:
+        """`receive` gets the lines and the progress of the calls."""
         self._process = process
         self._ours = ours
         self._hold = hold
+        self._receive = receive
         self._loop = asyncio.get_running_loop()
         self._ready: asyncio.Future[None] = self._loop.create_future()
         self._call: Call | None = None
@@ -76,11 +82,11 @@ class HandlerProcess:
         self._watch = ExitWatch(process, self._on_exit)
 
     @classmethod
-    async def start(cls, setup: Setup, hold: Hold) -> HandlerProcess:
+    async def start(cls, setup: Setup, hold: Hold, receive: Receive = lambda message: None) -> HandlerProcess:
         """A process that is ready, or UnfitError. Started from the main thread: Linux ends a child that asked for it
         with the thread that started it."""
         process, ours = _spawn()
-        child = cls(process, ours, hold)
+        child = cls(process, ours, hold, receive)
         try:
             await child._open(setup)
         except _DiedError:
@@ -211,6 +217,10 @@ class HandlerProcess:
                 self._begun.set()
             case Ask(number=number):
                 self._send(CallAnswer(number, None if self._call is None else self._hold(self._call)))
+            case OutputChunk() | ProgressMark():
+                call = self._call  # only of its own run: a process is not trusted with those of others
+                if call is not None and (call.run_id, call.token) == (message.run_id, message.token):
+                    self._receive(message)
             case CallDone():
                 if not self._over.done():
                     self._over.set_result(outcome_in(message))

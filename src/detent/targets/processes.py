@@ -18,7 +18,7 @@ from detent.settings.settings import Settings
 from detent.targets.calls import BEGIN_WITHIN, Lane
 from detent.targets.frames import Effects, Setup
 from detent.targets.gate import TenantGate
-from detent.targets.process import HandlerProcess, Hold, UnfitError
+from detent.targets.process import HandlerProcess, Hold, Receive, UnfitError
 from detent.telemetry.log import logger
 
 log = logger("process")
@@ -42,11 +42,13 @@ class HandlerProcesses:
         idle_seconds: float = IDLE_SECONDS,
         max_runs: int = MAX_RUNS,
         tenant_headroom: float = 0.0,
+        receive: Receive = lambda message: None,
     ) -> None:
         """`hold` returns the claim under which the node holds the run of a call. `tenant_headroom`: as in the worker,
-        of the processes."""
+        of the processes. `receive` gets the lines and the progress of runs."""
         self._setup = setup
         self._hold = hold
+        self._receive = receive
         self._begin_within = begin_within
         self._idle_seconds = idle_seconds
         self._max_runs = max_runs
@@ -114,7 +116,7 @@ class HandlerProcesses:
             if process.alive:
                 return process
             await self._end(process)
-        process = await HandlerProcess.start(self._setup, self._hold)
+        process = await HandlerProcess.start(self._setup, self._hold, self._receive)
         self._failures = 0
         self._all.add(process)
         return process
@@ -182,15 +184,15 @@ class HandlerProcesses:
         await asyncio.gather(*(each.retire() if each in waiting else each.kill() for each in self._all))
 
 
-def handler_processes(settings: Settings, url: str, hold: Hold) -> HandlerProcesses | None:
+def handler_processes(settings: Settings, url: str, hold: Hold, receive: Receive) -> HandlerProcesses | None:
     """The lane of handler processes; None if there is no app to import."""
     if settings.app is None:
         return None
     effects = Effects(url, settings.database_schema, settings.lease_ttl_seconds, settings.pooled)
     setup = Setup(
         settings.app, effects, settings.max_result_bytes, settings.log_format, settings.log_level,
-        hidden=bool(settings.allow_shell),
+        hidden=bool(settings.allow_shell), run_log_bytes=settings.run_log_bytes,
     )  # fmt: skip
     automatic = min(settings.concurrency, max(4, 2 * (os.cpu_count() or 1)))
     limit = settings.handler_processes or automatic
-    return HandlerProcesses(limit, setup, hold, tenant_headroom=settings.tenant_headroom)
+    return HandlerProcesses(limit, setup, hold, tenant_headroom=settings.tenant_headroom, receive=receive)

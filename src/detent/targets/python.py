@@ -29,7 +29,8 @@ from detent.targets.gate import TenantGate
 from detent.targets.processes import HandlerProcesses
 from detent.targets.run import HandlerRun
 from detent.targets.text import storable_text
-from detent.telemetry.log import hiding, logger
+from detent.telemetry.capture import Handling
+from detent.telemetry.log import logger
 
 Result = TypeVar("Result")
 MakeRun = Callable[[Call], HandlerRun]
@@ -144,7 +145,7 @@ class Describer:
 
     def raised(self, run: HandlerRun, error: BaseException) -> Outcome:
         if not run.committed:
-            return discarded(error) or failure_of(error)
+            return discarded(error) or failure_of(error, run.mask)
         # The run has succeeded in the handler's own transaction; a later failure can only be logged.
         log.error("a handler failed after its run had committed", run_id=run.id, job=run.job, error=describe(error))
         return Committed()
@@ -229,7 +230,7 @@ class PythonTargetRunner:
     def _in_thread(self, pending: HandlerCall, function: Callable[..., Any], run: HandlerRun) -> None:
         if not pending.begin():
             return
-        with hiding(run.mask):
+        with Handling(run.mask, run):
             try:
                 result = invoke(function, run)
                 if inspect.isawaitable(result):
@@ -238,6 +239,7 @@ class PythonTargetRunner:
                 outcome = self._describer.returned(run, result)
             except BaseException as error:
                 outcome = self._describer.raised(run, error)
+        run.ended()
         pending.end(outcome)
 
     # --- on the handlers' loop ---
@@ -248,11 +250,12 @@ class PythonTargetRunner:
         async def work() -> None:
             if not begun and not pending.begin():
                 return
-            with hiding(run.mask):
+            with Handling(run.mask, run):
                 try:
                     outcome = self._describer.returned(run, await make())
                 except BaseException as error:
                     outcome = self._describer.raised(run, error)
+            run.ended()
             pending.end(outcome)
 
         def start() -> None:

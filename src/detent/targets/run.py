@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from copy import deepcopy
 from datetime import datetime
@@ -12,8 +12,17 @@ from typing import Any, Protocol
 
 from detent.domain.masking import Mask
 from detent.domain.run import Call
-from detent.errors import OwnershipLost
+from detent.domain.run_output import LONGEST_MESSAGE
+from detent.errors import OwnershipLost, UsageError
+from detent.targets.output import AttemptOutput
+from detent.targets.text import storable_text
+from detent.telemetry.log import logger
 from detent.telemetry.tracing import traceparent_of
+
+log = logger("python")
+
+# What sums of fractions may be off by.
+_ROUNDING = 1e-6
 
 
 class Backend(Protocol):
@@ -27,6 +36,14 @@ class Backend(Protocol):
         """A transaction that ends the run when it commits."""
         ...
 
+    def output(self, call: Call) -> AttemptOutput | None:
+        """Where the lines of this attempt are kept; asked for with the first of them. None: they are not kept."""
+        ...
+
+    def progress(self, run_id: str, token: int, fraction: float, message: str) -> None:
+        """Record how far the run is, soon and not necessarily each time."""
+        ...
+
 
 class HandlerRun:
     """One attempt of one run, as its handler sees it."""
@@ -35,11 +52,18 @@ class HandlerRun:
         self._call = call
         self._backend = backend
         self.committed = False
+        # Made with the first line, in whatever thread writes it.
+        self._output: AttemptOutput | None = None
+        self._silent = False
+        self._unlogged = 0
         self._untraced = traceparent_of(call.run_id)
         self._window_start = call.window_start  # computed here: the handler may be in another thread
-        self.log = logging.LoggerAdapter(
-            logging.getLogger(f"detent.run.{call.job}"), {"run_id": call.run_id, "attempt": call.attempt}
-        )
+
+    @cached_property
+    def log(self) -> logging.LoggerAdapter[logging.Logger]:
+        """The log of this run: its lines are kept with the attempt, and are in the log of the node."""
+        name = f"detent.run.{self._call.job}"
+        return logging.LoggerAdapter(logging.getLogger(name), {"run_id": self.id, "attempt": self.attempt})
 
     @property
     def mask(self) -> Mask | None:
@@ -104,6 +128,19 @@ class HandlerRun:
         if not self._backend.held(self.id, self.token):
             raise OwnershipLost("This run was cancelled or taken over: stop, its result would be refused.")
 
+    def progress(self, fraction: float, message: str = "") -> None:
+        """Report how far this run is, from 0 to 1, with a word about what it does. Call it as often as you like: it is
+        written a few times a second at most."""
+        try:
+            number = float(fraction)
+        except (TypeError, ValueError):
+            number = -1.0
+        if not -_ROUNDING <= number <= 1 + _ROUNDING:
+            raise UsageError(f"run.progress got {fraction!r}: give a fraction from 0 to 1, such as 0.4.")
+        text = str(message)[:LONGEST_MESSAGE]
+        hidden = text if self.mask is None else self.mask.cut_text(text)
+        self._backend.progress(self.id, self.token, min(max(number, 0.0), 1.0), storable_text(hidden))
+
     @asynccontextmanager
     async def transaction(self) -> AsyncIterator[Any]:
         """A transaction on detent's database in which the handler's effects and the run's success commit together.
@@ -115,3 +152,40 @@ class HandlerRun:
         async with self._backend.transaction(self.id, self.token) as connection:
             yield connection
         self.committed = True
+
+    # --- lines of this attempt (telemetry/capture.py) ---
+
+    @property
+    def facts(self) -> Mapping[str, object]:
+        return {"job": self.job, "run_id": self.id, "attempt": self.attempt}
+
+    def logged(self, record: logging.LogRecord) -> bool:
+        """The log of the node has the first lines only: writing a line there costs more than keeping it here."""
+        output = self._output or self._begin_output()
+        if output is None or output.over or output.log(record):
+            return True
+        self._unlogged += 1
+        return False
+
+    def printed(self, stream: str, text: str) -> None:
+        output = self._output or self._begin_output()
+        if output is not None and not output.over:
+            output.printed(stream, text)
+
+    def _begin_output(self) -> AttemptOutput | None:
+        """Two threads may both be first: the attribute decides, and the output that lost is empty."""
+        if self._silent:
+            return None
+        made = self._backend.output(self._call)
+        self._silent = made is None
+        if self._output is None:
+            self._output = made
+        return self._output
+
+    def ended(self) -> None:
+        """The handler has returned: what it left running writes no more lines of this attempt."""
+        self._silent = True
+        if self._output is not None:
+            self._output.end()
+            if self._unlogged:
+                log.info("lines of this attempt are not in this log", **self.facts, lines=self._unlogged)

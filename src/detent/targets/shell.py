@@ -10,7 +10,7 @@ import errno
 import os
 import signal
 import tempfile
-from collections.abc import Coroutine, Mapping
+from collections.abc import Callable, Coroutine, Mapping
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -26,6 +26,7 @@ from detent.targets.capture import Hide
 from detent.targets.child import Child, RefusedError
 from detent.targets.command_server import NO_FOLDER, NO_USER
 from detent.targets.commands import Command, CommandServer
+from detent.targets.output import AttemptOutput
 from detent.targets.shell_user import ShellUser
 from detent.targets.text import instant_text, one_line
 from detent.telemetry.tracing import traceparent_of
@@ -60,13 +61,16 @@ class ShellTargetRunner:
         max_result_bytes: int = 65_536,
         grace_seconds: float = 2.0,
         linger_seconds: float = 0.25,
+        output: Callable[[Call], AttemptOutput | None] = lambda call: None,
     ) -> None:
-        """`tenants`: whose commands are run, by number, with their names. `user`: as whom; None: as this process."""
+        """`tenants`: whose commands are run, by number, with their names. `user`: as whom; None: as this process.
+        `output`: where the lines of an attempt go."""
         self._tenants = tenants
         self._user = user
         self._limit = max_result_bytes
         self._grace = grace_seconds
         self._linger = linger_seconds
+        self._output = output
         self._server = CommandServer()
         self._environment = {
             "PATH": os.environ.get("PATH", _DEFAULT_PATH),
@@ -108,12 +112,16 @@ class ShellTargetRunner:
         trace = {"TRACEPARENT": call.traceparent or traceparent_of(call.run_id)}
         environment = {**self._environment, **trace, **_filled(target), **_facts(call)}
         payload = b"" if call.payload is None else msgspec.json.encode(call.payload)
+        lines = self._output(call)
         try:
-            child = await self._finished(_words(target), environment, folder, payload)
+            child = await self._finished(_words(target), environment, folder, payload, lines)
         except RefusedError as refusal:
             return self._refused(target, folder, refusal)
         except OSError as error:
             return _not_started(target, error)
+        finally:
+            if lines is not None:
+                lines.end()
         return _outcome(target, child, str if call.mask is None else call.mask.cut_text)
 
     def _refused(self, target: ShellTarget, folder: Path, refusal: RefusedError) -> Failed:
@@ -125,11 +133,17 @@ class ShellTargetRunner:
         return _not_started(target, refusal.error)
 
     async def _finished(
-        self, words: list[bytes], environment: dict[str, str], folder: Path, payload: bytes = b""
+        self,
+        words: list[bytes],
+        environment: dict[str, str],
+        folder: Path,
+        payload: bytes = b"",
+        output: AttemptOutput | None = None,
     ) -> Child:
         """A command that has ended, with everything it started. Raises RefusedError or OSError if it was not executed.
         A cancellation ends it."""
-        child = Child(self._server, Command(words, _encoded(environment), folder, self._user), payload, self._limit)
+        command = Command(words, _encoded(environment), folder, self._user)
+        child = Child(self._server, command, payload, self._limit, output)
         try:
             await child.started()
             await child.wait(self._linger)

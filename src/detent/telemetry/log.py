@@ -15,27 +15,30 @@ from __future__ import annotations
 import io
 import logging
 import sys
-from collections.abc import Iterator, MutableMapping
+from collections.abc import Iterator, Mapping, MutableMapping
 from contextlib import contextmanager
-from contextvars import ContextVar
 from typing import Any, TextIO
 
 from detent.domain.masking import Mask
 from detent.domain.text import visible
+from detent.telemetry.capture import mask_in_use, sink_in_use
 
 _level = logging.INFO
 _PLAIN = (str, int, float, list, tuple, dict, type(None))
-_mask: ContextVar[Mask | None] = ContextVar("mask", default=None)
+# What detent itself uses: at level info these describe each of their own steps.
+_LIBRARIES = (
+    *("aiohttp", "asyncio", "asyncpg", "botocore", "httpcore", "httpx", "kazoo", "opentelemetry", "urllib3", "uvicorn"),
+)
 
 
 @contextmanager
 def hiding(mask: Mask | None) -> Iterator[None]:
     """Mask the values of a call's secrets in every line that is logged in this block."""
-    before = _mask.set(mask)
+    before = mask_in_use.set(mask)
     try:
         yield
     finally:
-        _mask.reset(before)
+        mask_in_use.reset(before)
 
 
 def debug_enabled() -> bool:
@@ -105,7 +108,7 @@ def _to_logging(_: object, method: str, event: MutableMapping[str, Any]) -> Any:
 
 def _hide(logger: object, method: str, event: MutableMapping[str, Any]) -> MutableMapping[str, Any]:
     """A traceback is made text here where it may show a secret: an exception's own text cannot be changed."""
-    mask = _mask.get()
+    mask = mask_in_use.get()
     if mask is None:
         return event
     import structlog
@@ -118,7 +121,7 @@ def _spell_out(logger: object, method: str, event: MutableMapping[str, Any]) -> 
     """No name or error of a job may write to the terminal on which the log is read, or forge a second line."""
     for key, value in event.items():
         if isinstance(value, str) and not value.isprintable():
-            event[key] = visible(value, "")
+            event[key] = visible(value) if key == "exception" else visible(value, "")
     return event
 
 
@@ -131,17 +134,46 @@ def _plain_traceback(written: TextIO, exc_info: Any) -> None:
 
 
 class _Forward(logging.Handler):
-    """Forwards what handlers (`run.log`) and libraries log through `logging`, in the same format."""
+    """Hands what handlers (`run.log`, and loggers of their own) and libraries log through `logging` to the run that
+    they log for, and to this log in the same format."""
 
-    def emit(self, record: logging.LogRecord) -> None:
-        fields = {name: getattr(record, name) for name in ("run_id", "attempt") if hasattr(record, name)}
+    def __init__(self, level: int) -> None:
+        super().__init__()
+        self.least = level
+
+    def handle(self, record: logging.LogRecord) -> bool:
+        """Without the lock of the base class, which all threads that log would take turns for."""
+        sink = sink_in_use.get()
+        if (sink is None or sink.logged(record)) and record.levelno >= self.least:
+            self._write(record, sink.facts if sink is not None else {})
+        return True
+
+    def _write(self, record: logging.LogRecord, facts: Mapping[str, object]) -> None:
+        fields: dict[str, Any] = {
+            name: getattr(record, name) for name in ("run_id", "attempt") if hasattr(record, name)
+        } | dict(facts)
         if record.exc_info and record.exc_info[1] is not None:
             # The driver's pool logs a whole traceback at every failed connection: the message is enough.
             short = record.name.startswith("asyncpg")
             fields |= {"error": str(record.exc_info[1])} if short else {"exc_info": record.exc_info}
-        logger(record.name).log(record.levelno, record.getMessage(), **fields)
+        try:
+            logger(record.name).log(record.levelno, record.getMessage(), **fields)
+        except Exception:
+            self.handleError(record)
 
 
 def _forward_logging(level: int) -> None:
-    logging.basicConfig(level=max(level, logging.WARNING), handlers=[_Forward()], force=True)
-    logging.getLogger("detent.run").setLevel(level)
+    """Records from level info on reach the runs that they belong to, whatever is logged here."""
+    logging.basicConfig(level=logging.INFO, handlers=[_Forward(level)], force=True)
+    logging.getLogger("detent.run").setLevel(min(level, logging.INFO))
+    for name in _LIBRARIES:
+        if logging.getLogger(name).level == logging.NOTSET:
+            logging.getLogger(name).setLevel(logging.WARNING)
+
+
+def capture_logging() -> None:
+    """Call this when the app of the user is loaded, which may have configured `logging` for itself: its own handlers
+    write its log then, and runs get their lines as before."""
+    root = logging.getLogger()
+    if not any(isinstance(handler, _Forward) for handler in root.handlers):
+        root.addHandler(_Forward(logging.CRITICAL + 1))

@@ -36,7 +36,7 @@ UNUSED_FOR = timedelta(days=1)
 AT_ONCE = 1_000
 
 
-class Task(NamedTuple):
+class UpkeepTask(NamedTuple):
     name: str
     every: timedelta
     do: Callable[[], Awaitable[None]]
@@ -67,12 +67,12 @@ class Keeper:
         self._days = days
         self._archive = archive
         self._tasks = (
-            Task("history", timedelta(hours=1), self.retire_history),
-            Task("counts", timedelta(hours=6), self._correct_counts),
-            Task("reservations", timedelta(minutes=10), self._give_up_reservations),
-            Task("leftovers", timedelta(hours=1), self._purge_leftovers),
-            Task("audit log", timedelta(hours=1), self._purge_events),
-            Task("growth", timedelta(days=1), self._purge_unused),
+            UpkeepTask("history", timedelta(hours=1), self.retire_history),
+            UpkeepTask("counts", timedelta(hours=6), self._correct_counts),
+            UpkeepTask("reservations", timedelta(minutes=10), self._give_up_reservations),
+            UpkeepTask("leftovers", timedelta(hours=1), self._purge_leftovers),
+            UpkeepTask("audit log", timedelta(hours=1), self._purge_events),
+            UpkeepTask("growth", timedelta(days=1), self._purge_unused),
         )
 
     async def tick(self) -> float:
@@ -151,6 +151,8 @@ class Keeper:
         while await self._store.retention.purge_jobs(self._days):
             await self._go_on("leftovers")
         while await self._store.retention.purge_payloads(self._days):
+            await self._go_on("leftovers")
+        while await self._store.retention.purge_progress():
             await self._go_on("leftovers")
         while await self._store.expectations.purge(self._days):
             await self._go_on("leftovers")

@@ -175,9 +175,9 @@ class Attempts:
         if held.stop or held.expired or (isinstance(outcome, Failed) and outcome.outcome == "timeout"):
             self.left_behind = True
         self._capacity.over()
-        spec = held.definition.spec if held.definition is not None else None
+        spec, name = (held.definition.spec, held.definition.name) if held.definition is not None else (None, None)
         held.followed = Promoter.concerns(spec)
-        self._settler.add(held.claim, spec, outcome, held.started, self._clock.now())
+        self._settler.add(held.claim, spec, outcome, held.started, self._clock.now(), name)
 
 
 def _failure_around_call(held: HeldRun, error: Exception) -> Failed:

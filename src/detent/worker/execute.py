@@ -80,9 +80,9 @@ async def _call(call: Call, runner: Runner) -> Outcome | NotBegun:
         task = asyncio.current_task()
         if task is not None and task.cancelling():
             raise
-        return failure_of(error)
+        return failure_of(error, call.mask)
     except BaseException as error:  # a handler may raise any: SystemExit, KeyboardInterrupt, kinds of its own
-        return failure_of(error)
+        return failure_of(error, call.mask)
     return outcome
 
 
@@ -91,9 +91,10 @@ def masked(outcome: Outcome | NotBegun, mask: Mask) -> Outcome | NotBegun:
     match outcome:
         case Succeeded(result=result):
             return Succeeded(masked_result(result, mask))
-        case Failed(error=error, result=result):
+        case Failed(error=error, result=result, traceback=trace):
             hidden = mask.cut_text(error) if len(error) >= LONGEST_ERROR else mask.text(error)
-            return replace(outcome, error=hidden, result=masked_result(result, mask))
+            trace = None if trace is None else mask.text(trace)
+            return replace(outcome, error=hidden, result=masked_result(result, mask), traceback=trace)
         case Cancelled(reason=reason):
             return Cancelled(mask.text(reason))
         case _:
@@ -112,10 +113,8 @@ def masked_result(result: str | None, mask: Mask) -> str | None:
 def is_retryable(spec: JobSpec, failed: Failed) -> bool:
     """Whether to retry: the failure allows it, and so does the job. `retry_on` says nothing about failures that are no
     exceptions, such as a process that died."""
-    if not failed.retryable or not (spec.no_retry_on or spec.retry_on):
-        return failed.retryable
     kinds = kinds_in(failed)
-    if any(name in spec.no_retry_on for name in kinds):
+    if not failed.retryable or any(name in spec.no_retry_on for name in kinds):
         return False
     return not spec.retry_on or not kinds or ASKED in kinds or any(name in spec.retry_on for name in kinds)
 
@@ -123,7 +122,7 @@ def is_retryable(spec: JobSpec, failed: Failed) -> bool:
 def kinds_in(failed: Failed) -> tuple[str, ...]:
     """The names of its exception, from the class to its bases. An attempt over its time limit counts as a
     TimeoutError."""
-    return failed.kinds or (OVERDUE if failed.outcome == "timeout" else ())
+    return tuple(failed.kinds) or (OVERDUE if failed.outcome == "timeout" else ())
 
 
 def wait_asked(spec: JobSpec, failed: Failed) -> float | None:

@@ -214,12 +214,14 @@ def _decided(held: LeasedRun, failed: Failed) -> Report:
     claim = held.claim
     spec = held.definition.spec if held.definition is not None else None
     error = storable_text(failed.error[:LONGEST_ERROR])
+    trace = failed.traceback
     failed = Failed(error, failed.retryable, failed.outcome, failed.retry_after, kinds=failed.kinds)
     match decide(claim, spec, failed, held.claimed_at, held.claimed_at, random.random()):
         case PlannedRetry(delay=delay):
-            return Report(claim.key, claim.token, None, failed.outcome, error=failed.error, delay=delay)
+            words = {"error": failed.error, "traceback": trace}
+            return Report(claim.key, claim.token, None, failed.outcome, delay=delay, **words)
         case Settlement(status=status, reason=reason):
-            return Report(claim.key, claim.token, status, failed.outcome, reason, error=failed.error)
+            return Report(claim.key, claim.token, status, failed.outcome, reason, error=failed.error, traceback=trace)
         case None:
             raise AssertionError("a failure is always written")
 

@@ -77,10 +77,11 @@ def _decide_failure(
         asked = wait_asked(spec, failed)
         seconds = retry_delay(failures, spec.retry_backoff, base, ceiling, chance) if asked is None else asked
         delay = timedelta(seconds=patient_delay(seconds, failed.retry_after, ceiling))
-        return PlannedRetry(claim, started, finished, failed.outcome, storable_text(failed.error), delay, _target(spec))
+        error = storable_text(failed.error)
+        return PlannedRetry(claim, started, finished, failed.outcome, error, delay, _target(spec), failed.traceback)
     reason = "retries exhausted" if retryable else "not retryable"
     words = (reason, _storable(failed.result), failed.outcome, storable_text(failed.error))
-    return Settlement(claim, started, finished, DEAD, *words, target=_target(spec))
+    return Settlement(claim, started, finished, DEAD, *words, target=_target(spec), traceback=failed.traceback)
 
 
 def _storable(result: str | None) -> str | None:
@@ -113,8 +114,15 @@ class Settler:
         self._pause = 0.0
 
     def add(
-        self, claim: Claim, spec: JobSpec | None, outcome: Outcome | None, started: datetime, finished: datetime
+        self,
+        claim: Claim,
+        spec: JobSpec | None,
+        outcome: Outcome | None,
+        started: datetime,
+        finished: datetime,
+        name: str | None = None,
     ) -> None:
+        """`name`: of the job, for the log."""
         chance = random.random()
         try:
             writing = decide(claim, spec, outcome, started, finished, chance)
@@ -129,9 +137,9 @@ class Settler:
                 self._settled([claim], ())
                 self._count([Settlement(claim, started, finished, SUCCEEDED, target=_target(spec))])
             case Settlement():
-                self._ends.append(writing)
+                self._ends.append(writing if writing.status == SUCCEEDED else writing._replace(name=name))
             case PlannedRetry():
-                self._retries.append(writing)
+                self._retries.append(writing._replace(name=name))
         self._pump()
 
     async def drain(self, seconds: float) -> None:
@@ -249,7 +257,10 @@ class Settler:
                 transitions.log_claim("run succeeded", item.claim, self._node, seconds=round(seconds, 6))
 
     def _facts(self, item: Settlement | PlannedRetry) -> dict[str, object]:
-        facts = {**transitions.facts_of(item.claim, self._node), "outcome": item.outcome, "error": item.error}
+        facts: dict[str, object] = {} if item.name is None else {"job": item.name}
+        facts |= {**transitions.facts_of(item.claim, self._node), "outcome": item.outcome, "error": item.error}
+        if item.traceback is not None:
+            facts["exception"] = item.traceback
         if isinstance(item, PlannedRetry):
             facts["again_in"] = round(item.delay.total_seconds(), 3)
         return facts
@@ -305,5 +316,5 @@ def _by_target(written: Sequence[Writing]) -> dict[Kind, Sequence[Writing]]:
 
 def _without_text(item: Writing) -> Writing:
     if isinstance(item, Settlement):
-        return item._replace(result=None, reason="quarantined", error="the result could not be stored")
-    return item._replace(error="the error could not be stored")
+        return item._replace(result=None, reason="quarantined", error="the result could not be stored", traceback=None)
+    return item._replace(error="the error could not be stored", traceback=None)

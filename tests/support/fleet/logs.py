@@ -68,8 +68,7 @@ def faults(logs: Mapping[str, str]) -> list[str]:
     found = [
         f"{event.process}: {_short(event.name)}: {_short(str(event.fields.get('error', '')))}"
         for event in said
-        if (event.level in ("error", "critical") and not event.name.startswith(ALERTS))
-        or "Traceback" in str(event.fields.get("exception"))
+        if (event.level in ("error", "critical") and not event.name.startswith(ALERTS)) or _has_traceback(event)
     ]
     for process, text in logs.items():
         odd = (line for line in text.splitlines() if not line.startswith("{") and not PLAIN.fullmatch(line))
@@ -79,7 +78,12 @@ def faults(logs: Mapping[str, str]) -> list[str]:
 
 def _unforeseen(event: Event) -> bool:
     error = event.level in ("error", "critical") and not event.name.startswith(ALERTS)
-    return error or "Traceback" in str(event.fields.get("exception"))
+    return error or _has_traceback(event)
+
+
+def _has_traceback(event: Event) -> bool:
+    """Those of failed handlers are in the log on purpose."""
+    return "Traceback" in str(event.fields.get("exception")) and event.fields.get("part") != "run"
 
 
 def _short(text: str) -> str:

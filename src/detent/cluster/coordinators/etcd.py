@@ -33,7 +33,7 @@ OPERATIONS = 100
 UNAUTHENTICATED = 401
 
 
-class Gateway:
+class EtcdGateway:
     """The members of one etcd cluster, tried in turn until one answers; that one is tried first the next time."""
 
     def __init__(self, endpoints: Sequence[str], limit: float, user: str = "", password: str = "") -> None:
@@ -103,7 +103,7 @@ class EtcdCoordinator:
         login, _, hosts = address.netloc.rpartition("@")
         user, _, password = login.partition(":")
         endpoints = [f"{scheme}://{with_port(host, PORT)}" for host in hosts.split(",")]
-        self._gateway = Gateway(endpoints, candidate.limit, unquote(user), unquote(password))
+        self._gateway = EtcdGateway(endpoints, candidate.limit, unquote(user), unquote(password))
         self._folder = f"{address.path.rstrip('/') or PREFIX}/{candidate.cluster}/schedulers/"
         self._me = encoded(node_name(candidate.node))
         self._ttl = ceil(candidate.ttl)

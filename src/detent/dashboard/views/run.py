@@ -14,8 +14,12 @@ from detent.domain.job import HttpTarget
 from detent.domain.sensitive import masked_headers
 from detent.domain.states import OPEN, RunStatus
 from detent.errors import DetentError
+from detent.store.output import LogPlace
 from detent.store.overview import RunInput
 
+# Of each attempt at most 1,000 lines are kept.
+LINES_READ = 2_000
+LINES_SHOWN = 300
 NEVER_RAN = (RunStatus.SKIPPED, RunStatus.MISSED)
 
 
@@ -36,6 +40,7 @@ async def load(page: PageRequest) -> dict[str, Any]:
         "given": given,
         "request": request_of(run, given, hidden=not sees_headers(page.api.caller)),
         "story": await _story(page, run, key),
+        "output": await _output(page, key),
     }
 
 
@@ -88,4 +93,18 @@ async def _story(page: PageRequest, run: Run, key: RunKey) -> list[str]:
         return [error.message]
 
 
-view = PageView("run", "/runs/{id}", load, ("state", "tracks", "sent", "result", "story"))
+async def _output(page: PageRequest, key: RunKey) -> dict[str, Any]:
+    """The last lines of the run, each with the number of those that are missing before it."""
+    part = await page.api.store.output.read(key, LogPlace(), tenant=page.tenant, limit=LINES_READ)
+    shown: list[dict[str, Any]] = []
+    attempt, number = 0, 0
+    for line in part.lines:
+        if line.attempt != attempt:
+            number = 0
+        new = line.attempt if line.attempt != attempt and (attempt or line.attempt > 1) else None
+        shown.append({"line": line, "missing": line.number - number - 1, "attempt": new})
+        attempt, number = line.attempt, line.number
+    return {"lines": shown[-LINES_SHOWN:], "earlier": max(0, len(shown) - LINES_SHOWN)}
+
+
+view = PageView("run", "/runs/{id}", load, ("state", "tracks", "output", "sent", "result", "story"))

@@ -30,7 +30,7 @@ from detent.domain.secret_ref import SecretRef
 from detent.domain.target_access import PRIVATE_TOO
 from detent.errors import Unavailable
 from detent.runtime.clock import monotonic
-from detent.runtime.envelope import MasterKeys, Place, generate_signing_key
+from detent.runtime.envelope import MasterKeys, SecretPlace, generate_signing_key
 from detent.store.secrets import SealedVersion
 from detent.targets.http import HttpTargetRunner, headers_of
 from detent.targets.policies import FixedPolicy
@@ -174,7 +174,7 @@ class _FixedSecrets:
         self._keys = keys
 
     async def values(self, wanted: Sequence[tuple[int, str]]) -> list[SealedVersion]:
-        places = [Place(tenant, name, 1) for tenant, name in wanted]
+        places = [SecretPlace(tenant, name, 1) for tenant, name in wanted]
         return [SealedVersion(place, self._keys.seal(place, SIGNING_KEY)) for place in places]
 
     async def signing(self) -> dict[int, str]:

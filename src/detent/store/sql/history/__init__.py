@@ -7,6 +7,7 @@ from detent.store.statement import Statement
 ADD_DAYS = Statement(__name__, "add_days")
 ADD_PARTITION = Statement(__name__, "add_partition")
 ARCHIVE_ATTEMPTS = Statement(__name__, "archive_attempts")
+ARCHIVE_LOGS = Statement(__name__, "archive_logs")
 ARCHIVE_RUNS = Statement(__name__, "archive_runs")
 COUNT = Statement(__name__, "count")
 DETACH = Statement(__name__, "detach")

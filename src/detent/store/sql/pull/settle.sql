@@ -1,13 +1,13 @@
 -- Settle pulled runs: with a final status, or with another attempt. $1 tenant; arrays: $2 job, $3 scheduled_at, $4
 -- serial, $5 token, $6 final status (NULL: retry), $7 reason, $8 result, $9 outcome and $10 error of the attempt, $11
--- wait before the next attempt. A run that was asked to stop meanwhile is not retried. Returns what was written:
+-- wait before the next attempt, $12 traceback. A run that was asked to stop meanwhile is not retried. Returns what was written:
 -- position, counted from 1, and final status, with the lane and the concurrency key that it frees; pull/find_recorded
 -- then distinguishes a repeated report from one that came too late.
 WITH batch AS MATERIALIZED (
     SELECT DISTINCT ON (job, scheduled_at, serial, token) *
       FROM unnest($2::bigint[], $3::timestamptz[], $4::integer[], $5::bigint[], $6::smallint[], $7::text[], $8::text[],
-                  $9::text[], $10::text[], $11::interval[]) WITH ORDINALITY
-           AS t (job, scheduled_at, serial, token, status, reason, result, outcome, error, delay, position)
+                  $9::text[], $10::text[], $11::interval[], $12::text[]) WITH ORDINALITY
+           AS t (job, scheduled_at, serial, token, status, reason, result, outcome, error, delay, traceback, position)
      ORDER BY job, scheduled_at, serial, token, position),
 leases AS MATERIALIZED (
     SELECT batch.*, l.lane, l.worker, l.claimed_at FROM batch CROSS JOIN LATERAL (
@@ -47,7 +47,8 @@ history AS (
            result, key, payload
       FROM ended WHERE final IS NOT NULL),
 recorded_attempts AS (
-    INSERT INTO attempts (job, scheduled_at, serial, token, node, started_at, finished_at, attempt, outcome, error)
-    SELECT job, scheduled_at, serial, token, -worker, claimed_at, clock_timestamp(), attempt, outcome, error
+    INSERT INTO attempts (job, scheduled_at, serial, token, node, started_at, finished_at, attempt, outcome, error,
+                          traceback)
+    SELECT job, scheduled_at, serial, token, -worker, claimed_at, clock_timestamp(), attempt, outcome, error, traceback
       FROM ended WHERE final IS DISTINCT FROM 1 OR attempt > 1)
 SELECT position, final, job, lane, key FROM ended

@@ -1,12 +1,13 @@
 -- Settle runs: delete the live row, write history. $1 node; arrays: $2 job, $3 scheduled_at, $4 token, $5 started, $6
--- finished, $7 lane, $8 serial, $9 status, $10 reason, $11 result, $12 outcome, $13 error of the attempt. Returns what
+-- finished, $7 lane, $8 serial, $9 status, $10 reason, $11 result, $12 outcome, $13 error and $14 traceback of the attempt. Returns what
 -- was not settled; run/find_settled then distinguishes a repeated settle from a lost claim. Status 1 is succeeded: its
 -- attempts are recorded only if there was more than one.
 WITH batch AS MATERIALIZED (
     SELECT * FROM unnest($2::bigint[], $3::timestamptz[], $4::bigint[], $5::timestamptz[], $6::timestamptz[],
                          $7::integer[], $8::integer[], $9::smallint[], $10::text[], $11::text[], $12::text[],
-                         $13::text[])
-        AS t (job, scheduled_at, token, started, finished, lane, serial, status, reason, result, outcome, error)
+                         $13::text[], $14::text[])
+        AS t (job, scheduled_at, token, started, finished, lane, serial, status, reason, result, outcome, error,
+              traceback)
      ORDER BY job, lane),
 -- Locks in key order. The sub-select keeps this a probe per row, whatever size the table had when it was planned.
 locked AS MATERIALIZED (
@@ -30,7 +31,8 @@ history AS (
            payload
       FROM ended),
 recorded_attempts AS (
-    INSERT INTO attempts (job, scheduled_at, serial, token, node, started_at, finished_at, attempt, outcome, error)
-    SELECT job, scheduled_at, serial, token, $1, started, finished, attempt, outcome, error
+    INSERT INTO attempts (job, scheduled_at, serial, token, node, started_at, finished_at, attempt, outcome, error,
+                          traceback)
+    SELECT job, scheduled_at, serial, token, $1, started, finished, attempt, outcome, error, traceback
       FROM ended WHERE status <> 1 OR attempt > 1)
 SELECT job, lane FROM batch WHERE (job, lane) NOT IN (SELECT job, lane FROM deleted)

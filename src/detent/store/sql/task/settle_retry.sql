@@ -1,17 +1,20 @@
 -- As run/settle_retry, for runs of tasks: a run that is retried returns to the backlog, so that live_runs stays small
--- while a target is down. $1..$11 as there. Status 3 is cancelled.
+-- while a target is down. $1..$12 as there. Status 3 is cancelled.
 WITH batch AS MATERIALIZED (
     SELECT * FROM unnest($2::bigint[], $3::integer[], $4::timestamptz[], $5::integer[], $6::bigint[],
-                         $7::timestamptz[], $8::timestamptz[], $9::text[], $10::text[], $11::interval[])
-        AS t (job, lane, scheduled_at, serial, token, started, finished, outcome, error, delay) ORDER BY job, lane),
+                         $7::timestamptz[], $8::timestamptz[], $9::text[], $10::text[], $11::interval[],
+                         $12::text[])
+        AS t (job, lane, scheduled_at, serial, token, started, finished, outcome, error, delay, traceback)
+     ORDER BY job, lane),
 locked AS MATERIALIZED (
     SELECT batch.*, r.* FROM batch CROSS JOIN LATERAL (
         SELECT attempt, crashes, lost_alone, queue, revision, priority, once, cancel, key, payload FROM live_runs
          WHERE job = batch.job AND lane = batch.lane AND scheduled_at = batch.scheduled_at
            AND serial = batch.serial AND token = batch.token AND owner = $1 FOR UPDATE) r),
 recorded_attempts AS (
-    INSERT INTO attempts (job, scheduled_at, serial, token, node, started_at, finished_at, attempt, outcome, error)
-    SELECT job, scheduled_at, serial, token, $1, started, finished, attempt, outcome, error FROM locked),
+    INSERT INTO attempts (job, scheduled_at, serial, token, node, started_at, finished_at, attempt, outcome, error,
+                          traceback)
+    SELECT job, scheduled_at, serial, token, $1, started, finished, attempt, outcome, error, traceback FROM locked),
 deleted AS (                                 -- by lane, as in run/settle of tasks
     DELETE FROM live_runs r WHERE r.lane >= 32768 AND r.lane = ANY (ARRAY(SELECT lane FROM locked))
        AND ((r.job, r.lane) IN (SELECT job, lane FROM locked)) IS TRUE RETURNING r.job, r.lane),

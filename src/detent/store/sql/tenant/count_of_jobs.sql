@@ -2,6 +2,8 @@
 SELECT 'jobs' AS name, cardinality($1::bigint[])::bigint AS rows
 UNION ALL SELECT 'run_history', count(*) FROM run_history WHERE job = ANY ($1::bigint[])
 UNION ALL SELECT 'attempts', count(*) FROM attempts WHERE job = ANY ($1::bigint[])
+UNION ALL SELECT 'run_logs', count(*) FROM run_logs WHERE job = ANY ($1::bigint[])
+UNION ALL SELECT 'run_progress', count(*) FROM run_progress WHERE job = ANY ($1::bigint[])
 UNION ALL SELECT 'cursors', count(*) FROM cursors WHERE job = ANY ($1::bigint[])
 UNION ALL SELECT 'job_revisions', count(*) FROM job_revisions WHERE job = ANY ($1::bigint[])
 UNION ALL SELECT 'segments', count(*) FROM segments WHERE job = ANY ($1::bigint[])
