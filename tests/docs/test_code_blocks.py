@@ -72,6 +72,8 @@ def shell(page: str, home: Path, request: pytest.FixtureRequest) -> Iterator[She
         "DETENT_API_URL": f"http://{address}",
         "DETENT_PORT": address.partition(":")[2],
         "DETENT_DATA_DIR": ".detent",
+        # What a page shows works with pytest alone, although the checkout has settings of more plugins.
+        "PYTEST_ADDOPTS": "-p no:asyncio -W 'ignore:Unknown config option:pytest.PytestConfigWarning'",
     }
     if page not in WITH_EMBEDDED and DATABASE_URL not in rewrites:
         variables["DETENT_DATABASE_URL"] = request.getfixturevalue("database_url")
@@ -160,7 +162,7 @@ async def try_app(path: Path, block: Block, url: str) -> None:
     assert isinstance(app, Detent)
     connection = await asyncpg.connect(url)
     try:
-        with app.test(connection=connection) as tested:
+        async with app.test(connection=connection) as tested:
             for job in app.jobs:
                 run = await tested.trigger_async(job["name"])
                 assert run.status == "succeeded", f"{block.place}: {job['name']}: {run.error}"

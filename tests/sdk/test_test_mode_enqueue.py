@@ -259,6 +259,18 @@ def test_what_a_function_logs_is_kept_with_its_run() -> None:
     assert (run.logs, run.queue, run.result, sent) == (["to ada"], "mail", 2, ["ada!"])
 
 
+def test_progress_is_kept_with_its_run() -> None:
+    app = Detent()
+
+    @app.task
+    def work(run: Run) -> None:
+        run.progress(0.4, "importing")
+        run.progress(1, "done")
+
+    with app.test() as t:
+        assert t.trigger("work").progress == (1.0, "done")
+
+
 def test_hooks_dependencies_and_middleware_run_in_a_test() -> None:
     seen: list[str] = []
     tenant: ContextVar[str] = ContextVar("tenant")

@@ -116,9 +116,6 @@ class HeldInTest:
     def held(self, run_id: str, token: int) -> bool:
         return self._run is None or not self._run.stopping
 
-    def output(self, call: Call) -> None:
-        """Lines are recorded by `RunLines`."""
-
     def progress(self, run_id: str, token: int, fraction: float, message: str) -> None:
         if self._run is not None:
             self._run.progress = (fraction, message)
