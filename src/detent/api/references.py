@@ -13,7 +13,7 @@ from uuid import UUID
 from detent.api.context import Api
 from detent.contract.run import Run
 from detent.domain.counts import plural
-from detent.domain.id_prefix import IdRange, id_range
+from detent.domain.id_prefix import SHORTEST, IdRange, id_range
 from detent.domain.identity import RunKey, decode_run_id, from_milliseconds
 from detent.domain.names import is_job_id
 from detent.domain.refusal import nearest
@@ -85,6 +85,8 @@ def run_key(text: str) -> RunKey:
 
 
 def unknown_run(text: str) -> NotFound:
+    if len(text) < SHORTEST and text.isalnum():
+        return NotFound(f"There is no run {text!r}: give at least the first {SHORTEST} characters of its id.")
     return NotFound(f"There is no run {text!r}: list the runs to see their ids.")
 
 

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from detent.cli import output, times
+from detent.cli.audit_view import show
 from detent.cli.base import command, option
 from detent.cli.invocation import api_options, complete_job, connect, invocation
 from detent.cli.jobs import argument, zone_of
@@ -21,7 +22,6 @@ if TYPE_CHECKING:
 
 NAMED_TICKS = ("last", "next", "now")
 JOBS_PER_PAGE = 100
-MAX_SHOWN = 20
 
 
 @command(
@@ -136,7 +136,7 @@ def audit(since: str | None, until: str | None, jobs: tuple[str, ...], late: str
         case "json":
             output.print_json(_document(totals, window))
         case "text":
-            _show(totals, window, late)
+            show(totals, window, late)
     return 0 if totals.clean else 1
 
 
@@ -178,50 +178,3 @@ def _document(totals: AuditTotals, window: Item) -> dict[str, Any]:
         "late_p99_ms": totals.p99,
         "wrong": totals.wrong,
     }
-
-
-def _show(totals: AuditTotals, window: Item, late: str) -> None:
-    jobs = "1 job" if totals.jobs == 1 else f"{totals.jobs} jobs"
-    output.say(f"Ticks of {jobs} after {window['since']}, up to {window['until']}:")
-    accounted, waiting = totals.accounted.total(), totals.open.total()
-    lines: list[tuple[str, object]] = [("expected", totals.expected), ("accounted for", accounted)]
-    lines += [(f"  {words}", count) for words, count in sorted(totals.accounted.items())]
-    lines += [("open", waiting)]
-    lines += [(f"  {words}", count) for words, count in sorted(totals.open.items())]
-    lines += [("missing", totals.missing), ("doubled", totals.doubled)]
-    lines += [("extra", totals.extra)] if totals.extra else []
-    lines += [("of other zone data", totals.other)] if totals.other else []
-    lines += [("overdue", totals.overdue)] if totals.overdue else []
-    lines += [("unknown spans", totals.unknown)] if totals.unknown else []
-    lines += [(f"late, more than {late}", totals.late), ("late, 99th percentile", times.span(totals.p99) or "-")]
-    output.print_lines(lines)
-    for job in totals.wrong[:MAX_SHOWN]:
-        _name(job)
-    if len(totals.wrong) > MAX_SHOWN:
-        output.say(f"And {len(totals.wrong) - MAX_SHOWN} more jobs; --json lists all of them.")
-    if totals.unaudited_since is not None:
-        since, until = totals.unaudited_since, window["since"]
-        output.say(f"unknown: ticks after {since}, up to {until}: their history is no longer kept (history_days)")
-    if totals.clean:
-        output.say("Every tick is accounted for exactly once, or still open.")
-
-
-def _name(job: Item) -> None:
-    """List each wrong tick of a job."""
-    for what, ticks in (("missing", job["missing_ticks"]), ("doubled", job["doubled_ticks"])):
-        for tick in ticks[:MAX_SHOWN]:
-            output.say(f"{what}: {job['job']} {tick}")
-        if job[what] > MAX_SHOWN:
-            output.say(f"{what}: {job['job']} and {job[what] - MAX_SHOWN} more")
-    for entry in job["extra_entries"][:MAX_SHOWN]:
-        many = f" to {entry['until']}, {entry['ticks']} ticks" if entry["ticks"] > 1 else ""
-        output.say(f"extra: {job['job']} {entry['at']}{many}, {entry['status']}")
-    for span in job.get("unknown", ())[:MAX_SHOWN]:
-        until = f" to {span['until']}" if span["until"] else ""
-        output.say(f"unknown: {job['job']} from {span['since']}{until}: {clean(span['why'])}")
-    if job.get("overdue"):
-        output.say(f"overdue: {job['job']} {job['overdue']} ticks, the oldest {job['oldest_due']}: they have not fired")
-    if job["other_zone_data"]:
-        output.say(
-            f"unknown: {job['job']} {job['other_zone_data']} ticks were computed with another release of the zone data"
-        )

@@ -9,9 +9,10 @@ from typing import TYPE_CHECKING, Any, TextIO
 
 import click
 
-from detent.cli import output, times
+from detent.cli import base, output, times
 from detent.cli.base import command, group, option
 from detent.cli.invocation import api_options, connect, invocation, read_number
+from detent.cli.local_zone import local_zone
 from detent.cli.output import Column, Item
 from detent.cli.runs import paging_options
 from detent.domain.counts import plural
@@ -53,13 +54,21 @@ def _change(name: str, before: Item, after: Item) -> str:
     return f"{name} {' → '.join(values)}"
 
 
+def columns() -> tuple[Column, ...]:
+    time = Column(
+        f"TIME ({local_zone()})" if base.on_terminal() else "TIME",
+        lambda event: event["at"],
+        lambda event, at: times.clock(event["at"]),
+    )
+    return (*COLUMNS[:1], time, *COLUMNS[1:])
+
+
 COLUMNS = (
     Column("ID", lambda event: event["id"], right=True, extra=True),
-    Column("TIME", lambda event: event["at"], lambda event, at: times.absolute(event["at"])),
     Column("WHO", _who, least=12),
     Column("ACTION", lambda event: event["action"]),
     Column("OBJECT", _what, least=16),
-    Column("CHANGE", _changes, least=20),
+    Column("CHANGE", _changes, least=30, folds=True),
     Column("FROM", lambda event: event["address"], extra=True),
     Column("TENANT", lambda event: event["tenant"], extra=True),
     Column("REQUEST", lambda event: event["request_id"], extra=True),
@@ -106,7 +115,7 @@ def list_events(
             tenant=tenant,
             all_tenants=all_tenants,
         )
-        output.print_page(events.gather(limit, cursor), COLUMNS, "There are no such events.")
+        output.print_page(events.gather(limit, cursor), columns(), "There are no such events.")
 
 
 def _moment(flag: str, text: str | None) -> str | None:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import click
 
-from detent.cli import output, times
+from detent.cli import output, prefixes, times
 from detent.cli.base import F, command, group, option
 from detent.cli.invocation import api_options, complete_job, connect
 from detent.cli.output import Column, Item
@@ -13,6 +15,9 @@ from detent.cli.runs import paging_options
 from detent.cli.watch import watch as watching
 from detent.cli.watch import watch_option
 from detent.errors import UsageError
+
+if TYPE_CHECKING:
+    from detent.client import JsonClient
 
 dlq = group("dlq", "Dead-letter queue: list, retry and discard dead runs.", panel="Jobs and runs")
 arguments = click.argument("run_ids", metavar="[RUN]...", nargs=-1)
@@ -68,11 +73,18 @@ def list_dead(job: str | None, group: str | None, limit: int, cursor: str | None
             else:
                 output.print_page(groups(limit), GROUP_COLUMNS, EMPTY, identity="group")
             return
-        dead = client.list_dead_letters(job, group=group)
+        dead = client.list_dead_letters(job, group=_whole_group(client, job, group))
         if watch:
             watching(dead.page, limit, RUN_COLUMNS, EMPTY)
         else:
             output.print_page(dead.gather(limit, cursor), RUN_COLUMNS, EMPTY)
+
+
+def _whole_group(client: JsonClient, job: str | None, group: str | None) -> str | None:
+    """The id of a group, also from a unique beginning of it."""
+    if group is None:
+        return None
+    return prefixes.one_of("group", group, (each["group"] for each in client.list_dead_groups(job)["items"]))
 
 
 @command(
@@ -105,13 +117,13 @@ def redrive(
     from detent.cli.redrive import DeadRunSelection, redrive_all, redrive_some
     from detent.domain.pace import read_rate
 
-    chosen = DeadRunSelection(job, group, every)
-    chosen.check(run_ids)
+    DeadRunSelection(job, group, every).check(run_ids)
     with connect() as client:
+        chosen = DeadRunSelection(job, _whole_group(client, job, group), every)
         if run_ids:
             if rate is not None:
                 raise UsageError("--rate is given with run ids: it is for --job, --group and --all.")
-            return redrive_some(client, run_ids, dry_run)
+            return redrive_some(client, prefixes.run_ids(client, run_ids), dry_run)
         return redrive_all(client, chosen, None if rate is None else read_rate("--rate", rate), dry_run, yes)
 
 
@@ -129,9 +141,9 @@ def discard(run_ids: tuple[str, ...], job: str | None, group: str | None, every:
     """Discard dead runs: they stay in history, and are no longer dead letters."""
     from detent.cli.redrive import DeadRunSelection, discard_all, discard_some
 
-    chosen = DeadRunSelection(job, group, every)
-    chosen.check(run_ids)
+    DeadRunSelection(job, group, every).check(run_ids)
     with connect() as client:
+        chosen = DeadRunSelection(job, _whole_group(client, job, group), every)
         if run_ids:
-            return discard_some(client, run_ids, dry_run, yes)
+            return discard_some(client, prefixes.run_ids(client, run_ids), dry_run, yes)
         return discard_all(client, chosen, dry_run, yes)

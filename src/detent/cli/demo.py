@@ -39,6 +39,7 @@ def demo(days: str, beside: bool, port: str, **flags: str | None) -> None:
 
     made = asyncio.run(work())
     output.say(
-        f"Created {plural(made.jobs, 'job')} with {plural(made.runs, 'run')} over {plural(back, 'day')}; dead: {made.dead}."
+        f"Created {plural(made.jobs, 'job')} with {plural(made.runs, 'run')} over {plural(back, 'day')}; "
+        f"{plural(made.dead, 'run is', 'runs are')} dead."
     )
     output.say("Run `detent serve --demo` and open the address that it prints.")

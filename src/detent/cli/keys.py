@@ -12,6 +12,7 @@ from detent.cli.base import command, group, option
 from detent.cli.invocation import api_options, connect, invocation, load_settings
 from detent.cli.nodes import database_options
 from detent.cli.output import Column, Item
+from detent.cli.prefixes import one_of
 from detent.cli.runs import paging_options
 from detent.cli.text import clean
 from detent.errors import UsageError
@@ -176,7 +177,12 @@ def list_keys(tenant: str | None, limit: int, cursor: str | None) -> None:
 @option("--yes", "-y", is_flag=True, help="Do not ask for confirmation.")
 @api_options(quiet="nothing")
 def revoke(key_id: str, tenant: str | None, yes: bool) -> int:
-    """Revoke a key: within seconds no server accepts it."""
+    """Revoke a key: within seconds no server accepts it.
+
+    ID may be any unique beginning of the id.
+    """
+    with connect() as client:
+        key_id = one_of("key", key_id, (each["id"] for each in client.list_keys(tenant=tenant)))
     if not output.agreed(yes, f"Revoke key {key_id}?", f"detent key revoke {key_id} --yes"):
         output.say("Nothing was revoked.")
         return 1

@@ -229,6 +229,18 @@ def _print_sheet(fields: Iterable[Field]) -> None:
     console().print(made)
 
 
+def print_figures(rows: Sequence[tuple[str, object]]) -> None:
+    """Names with their numbers, on a terminal."""
+    from rich.table import Table
+
+    made = Table(box=None, show_header=False, padding=(0, GAP, 0, 0), pad_edge=False)
+    made.add_column(no_wrap=True)
+    made.add_column(justify="right", no_wrap=True)
+    for name, value in rows:
+        made.add_row(clean(name), f"{value:,}" if isinstance(value, int) else clean(_plain(value)))
+    console().print(made)
+
+
 def _plain(value: object) -> str:
     if value is None:
         return ""

@@ -1,10 +1,12 @@
-"""A progress bar: on a terminal only, removed when the work is done. Without a total it is a counter."""
+"""A progress bar: on a terminal and without --quiet only, removed when the work is done. Without a total it is a
+counter."""
 
 from __future__ import annotations
 
 from typing import Any
 
 from detent.cli import base
+from detent.cli.invocation import invocation
 
 
 class Progress:
@@ -15,7 +17,7 @@ class Progress:
         self._task: Any = None
 
     def __enter__(self) -> Progress:
-        if base.can_draw():
+        if base.can_draw() and invocation().format != "quiet":
             from rich.console import Console
             from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeRemainingColumn
             from rich.progress import Progress as Bar

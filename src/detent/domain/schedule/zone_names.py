@@ -55,9 +55,10 @@ def meant(name: str, known: frozenset[str]) -> list[str]:
         sign, hours = "-" if offset[1] == "+" else "+", int(offset[2])
         return [zone for zone in (f"Etc/GMT{sign}{hours}",) if zone in known and hours]
     cities = _cities(known)
-    city = wanted.lower().replace(" ", "_").rpartition("/")[2]
+    region, _, city = wanted.lower().replace(" ", "_").rpartition("/")
     near = difflib.get_close_matches(city, cities.get(city[:1], {}), n=MAX_SUGGESTIONS)
-    return [cities[one[0]][one] for one in near]
+    zones = [cities[one[0]][one] for one in near]
+    return [zone for zone in zones if region and zone.lower().startswith(f"{region}/")] or zones
 
 
 @functools.cache
