@@ -159,8 +159,8 @@ class HandlerProcess:
             await self.kill()
 
     async def retire(self) -> None:
-        """No more calls: the process ends when its socket is closed, after the shut-down hooks of its app. It limits the
-        time for these itself."""
+        """No more calls: the process ends when its socket is closed, after the shut-down hooks of its app. It limits
+        the time for these itself."""
         self._close_socket()
         with suppress(TimeoutError):
             async with asyncio.timeout(RETIRE_SECONDS):

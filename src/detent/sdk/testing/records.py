@@ -15,6 +15,7 @@ from detent.domain.run import Call
 from detent.domain.states import OPEN, RunStatus
 from detent.errors import UsageError
 from detent.sdk.binding import Binding
+from detent.targets.output import AttemptOutput
 
 
 @dataclass(slots=True)
@@ -119,6 +120,9 @@ class HeldInTest:
     def progress(self, run_id: str, token: int, fraction: float, message: str) -> None:
         if self._run is not None:
             self._run.progress = (fraction, message)
+
+    def output(self, call: Call) -> AttemptOutput | None:
+        return None  # `RunLines` keeps what a test sees
 
     @asynccontextmanager
     async def transaction(self, run_id: str, token: int) -> AsyncIterator[Any]:
