@@ -23,7 +23,20 @@ EXAMPLES = Path(__file__).parents[2] / "examples" / "python"
 
 def test_the_tests_of_the_example_app_pass() -> None:
     environ = {"PATH": os.environ["PATH"], "PYTHONDONTWRITEBYTECODE": "1"}
-    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-p", "no:asyncio", "-c", os.devnull, "--rootdir=.", "."]
+    command = [
+        sys.executable,
+        "-m",
+        "pytest",
+        "-q",
+        "-p",
+        "no:cacheprovider",
+        "-p",
+        "no:asyncio",
+        "-c",
+        os.devnull,
+        "--rootdir=.",
+        ".",
+    ]
     done = subprocess.run(command, cwd=EXAMPLES, env=environ, capture_output=True, text=True, timeout=100)
     assert done.returncode == 0, done.stdout + done.stderr
     assert "4 passed" in done.stdout
