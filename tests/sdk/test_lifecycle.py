@@ -296,6 +296,25 @@ async def test_middleware_surrounds_runs_with_the_first_one_outermost() -> None:
         ]  # fmt: skip
 
 
+@pytest.mark.parametrize("kind", ["threaded", "looped"])
+async def test_a_traceback_shows_the_function_and_nothing_that_surrounds_it(kind: str) -> None:
+    app, _ = pair()
+
+    @app.middleware
+    async def asynchronous(run: Run) -> AsyncIterator[None]:
+        yield
+
+    @app.middleware
+    def plain(run: Run) -> Iterator[None]:
+        yield
+
+    async with serving(app) as run:
+        outcome = await run(kind, "fail")
+    assert isinstance(outcome, Failed) and outcome.traceback is not None
+    frames = [line for line in outcome.traceback.splitlines() if line.lstrip().startswith("File ")]
+    assert len(frames) == 1 and f"in {kind}" in frames[0], outcome.traceback
+
+
 async def test_variables_of_the_context_reach_the_function_and_no_other_run() -> None:
     app = Detent()
     tenant: ContextVar[str] = ContextVar("tenant")

@@ -66,11 +66,14 @@ class HalfWay:
 
     def close(self, inner: Ended) -> Steps[Ended]:
         """From the `yield` to the end; how the whole ended."""
+        trace = None if inner.error is None else inner.error.__traceback__
         own = yield from self._continue(inner)
         if own.error is None:
             yield from self._continue(Ended(error=GeneratorExit()))
             return Ended(error=UsageError(f"{self._name} yields more than once: it may yield once."))
         if isinstance(own.error, StopIteration | StopAsyncIteration) or _is_same(own.error, inner.error):
+            if inner.error is not None:  # without the frames of the way through here, which say nothing
+                BaseException.with_traceback(inner.error, trace)
             return inner
         return own
 
