@@ -57,6 +57,11 @@ async def asking(node: EmbeddedNode, path: str = "/detent") -> AsyncIterator[htt
         yield client
 
 
+async def no_thread_left() -> None:
+    names = {"detent-node", "detent-handlers"}
+    await until(lambda: not names & {each.name for each in threading.enumerate()}, 30, "the threads of the node to end")
+
+
 async def test_a_task_runs_beside_the_application(jobs: Detent, database_url: str) -> None:
     async with embedded(jobs, database_url).lifespan():
         handle = await jobs.tasks["double"].enqueue(21)
@@ -69,7 +74,7 @@ async def test_an_application_starts_and_stops_the_same_node_again(jobs: Detent,
         async with node.lifespan():
             handle = await jobs.tasks["double"].enqueue(1)
             assert await handle.result(timeout=30) == 2
-    assert not [thread for thread in threading.enumerate() if thread.name in ("detent-node", "detent-handlers")]
+    await no_thread_left()
 
 
 async def test_a_loop_that_is_blocked_does_not_delay_the_node(jobs: Detent, database_url: str) -> None:
@@ -152,7 +157,7 @@ async def refused(node: EmbeddedNode) -> str:
     with pytest.raises((UsageError, Unavailable)) as caught:
         async with node.lifespan():
             pytest.fail("the application started")
-    assert not [thread for thread in threading.enumerate() if thread.name == "detent-node" and thread.is_alive()]
+    await no_thread_left()
     return caught.value.message
 
 
@@ -228,7 +233,7 @@ async def test_a_start_that_is_cancelled_leaves_no_node(jobs: Detent, database_u
     starting.cancel()
     with pytest.raises(asyncio.CancelledError):
         await starting
-    await until(lambda: not any(each.name == "detent-node" for each in threading.enumerate()), 30, "the node to end")
+    await no_thread_left()
 
 
 # --- the dashboard and the API ---
