@@ -117,3 +117,26 @@ async def test_a_missed_range_tells_how_many_ticks_and_until_when(api: ApiClient
     (run,) = (await api.good("GET", f"/api/v1/jobs/{job['id']}/runs"))["items"]
     assert (run["status"], run["reason"], run["ticks"]) == ("missed", "merged", 3)
     assert run["until"] == (first + timedelta(minutes=20)).strftime("%Y-%m-%dT%H:%M:%SZ")
+
+
+async def test_a_run_is_found_by_the_only_beginning_of_its_id(api: ApiClient) -> None:
+    job = await api.create(name="j")
+    run = await api.good("POST", "/api/v1/jobs/j/trigger", 202)
+    for beginning in (run["id"][:13], run["id"][:12].replace("-", ""), run["id"][:20].upper(), run["id"][:-1]):
+        assert (await api.good("GET", f"/api/v1/runs/{beginning}"))["id"] == run["id"]
+    assert (await api.good("GET", f"/api/v1/jobs/{job['id'][:13]}"))["id"] == job["id"]
+    for unknown in (run["id"][:7], "0" * 8, run["id"][:8] + "--", run["id"] + "0"):
+        await api.problem("GET", f"/api/v1/runs/{unknown}", 404)
+    assert (await api.good("POST", f"/api/v1/runs/{run['id'][:23]}/cancel"))["status"] == "cancelled"
+
+
+async def test_runs_are_listed_since_and_until_a_time(api: ApiClient) -> None:
+    await api.create(name="j")
+    run = await api.good("POST", "/api/v1/jobs/j/trigger", 202)
+    expected = {"since=1h": 1, "until=1h": 0, "since=2020-01-01T00:00:00Z": 1, "since=2100-01-01T00:00:00Z": 0}
+    for query, found in expected.items():
+        for path in ("runs", "jobs/j/runs"):
+            page = await api.good("GET", f"/api/v1/{path}?{query}")
+            assert [each["id"] for each in page["items"]] == [run["id"]] * found
+    problem = await api.problem("GET", "/api/v1/runs?since=soon", 422)
+    assert problem["detail"].startswith("since is ")

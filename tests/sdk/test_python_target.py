@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections.abc import AsyncIterator, Callable
+from datetime import timedelta
 from typing import Any
 
 import pytest
@@ -12,6 +13,7 @@ import pytest
 from detent import Detent, Run
 from detent.errors import OwnershipLost, UsageError
 from detent.node.session import Session
+from detent.sdk.fields import schedule_of
 from detent.settings.settings import Settings
 from detent.store import Database, Store
 from detent.store.effects import EffectPool
@@ -295,3 +297,8 @@ async def test_what_fails_after_the_commit_leaves_the_run_succeeded(look: Any, s
     assert (await outcome(look, job))["status"] == 1
     await until(lambda: session.worker.free_capacity == 200)
     assert await look.fetchval("SELECT count(*) FROM attempts") == 0
+
+
+def test_an_interval_is_registered_as_people_write_it() -> None:
+    for length, text in ((timedelta(minutes=15), "15m"), (timedelta(minutes=90), "1h30m")):
+        assert schedule_of({"every": length}) == {"every": text}

@@ -77,7 +77,7 @@ def test_a_time_with_an_offset_is_an_instant() -> None:
 def test_what_is_no_time_is_refused_with_examples(text: str) -> None:
     assert moments.read(text, HERE, ahead=True) is None
     if text != "9":  # nine seconds
-        with pytest.raises(UsageError, match="--at is .*: give a time such as now, 10m, 2h ago, tomorrow 09:00"):
+        with pytest.raises(UsageError, match=r"--at is .*: give a time such as now, 10m, 2h ago, tomorrow 09:00"):
             times.read_moment("--at", text, ahead=True)
 
 

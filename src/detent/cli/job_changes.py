@@ -59,8 +59,8 @@ def edit(job_name: str, assignments: tuple[str, ...], unset: tuple[str, ...], dr
     """Change some fields of a job and keep the others.
 
     Without --set and --unset, the job opens as YAML in your editor (VISUAL or
-    EDITOR). While the text is wrong, it opens again. If another client changes the job meanwhile,
-    the edit is refused: run it again.
+    EDITOR). While the text is wrong, it opens again. If another client changes
+    the job meanwhile, the edit is refused: run it again.
     """
     if not assignments and not unset and not can_edit():
         raise UsageError("There is nothing to change: give --set FIELD=VALUE or --unset FIELD, or set EDITOR.")

@@ -32,7 +32,7 @@ _PART = re.compile(r"(\d+(?:\.\d+)?)\s*([a-z]+)[\s,]*(?:and\s+)?", re.ASCII)
 _TIME = re.compile(r"(\d{1,2})(?::(\d\d)(?::(\d\d)(\.\d+)?)?)?\s*(am|pm)?", re.ASCII | re.IGNORECASE)
 
 
-class Reading(NamedTuple):
+class TimeReading(NamedTuple):
     """An instant, or a `wall` time that is one only in a zone. A whole `day` has no time of its own."""
 
     instant: datetime | None = None
@@ -78,7 +78,7 @@ def _signed(text: str, side: int) -> float | None:
     return None if seconds is None or not 0 <= seconds < math.inf else side * seconds
 
 
-def read(text: str, here: datetime, *, ahead: bool) -> Reading | None:
+def read(text: str, here: datetime, *, ahead: bool) -> TimeReading | None:
     """What the text means, `here` being the present on the wall clock of its zone. None: it is no time.
 
     A day of the week, or a time without a day, is the next one `ahead`, or the latest one that is over."""
@@ -104,12 +104,12 @@ def read(text: str, here: datetime, *, ahead: bool) -> Reading | None:
     return _placed(day, clock, here, ahead if side is None else side == "next")
 
 
-def _placed(day: date | str | None, clock: time | None, here: datetime, ahead: bool) -> Reading | None:
+def _placed(day: date | str | None, clock: time | None, here: datetime, ahead: bool) -> TimeReading | None:
     if isinstance(day, date):
-        return Reading(wall=datetime.combine(day, clock or time(0)), day=clock is None)
+        return TimeReading(wall=datetime.combine(day, clock or time(0)), day=clock is None)
     if day in NAMED_DAYS:
         found = here.date() + timedelta(days=NAMED_DAYS[day])
-        return Reading(wall=datetime.combine(found, clock or time(0)), day=clock is None)
+        return TimeReading(wall=datetime.combine(found, clock or time(0)), day=clock is None)
     present = here.replace(tzinfo=None)
     wanted = datetime.combine(present.date(), clock or time(0))
     step = timedelta(days=1 if day is None else 7)
@@ -119,18 +119,18 @@ def _placed(day: date | str | None, clock: time | None, here: datetime, ahead: b
         wanted += step
     if not ahead and wanted > present:
         wanted -= step
-    return Reading(wall=wanted, day=clock is None)
+    return TimeReading(wall=wanted, day=clock is None)
 
 
-def iso(text: str) -> Reading | None:
+def iso(text: str) -> TimeReading | None:
     """An instant or a day as ISO 8601 writes it."""
     try:
         found = datetime.fromisoformat(text.upper() if text.endswith("z") else text)
     except ValueError:
         return None
     if found.tzinfo is not None:
-        return Reading(instant=found)
-    return Reading(wall=found, day=len(text) <= len("2030-01-31"))
+        return TimeReading(instant=found)
+    return TimeReading(wall=found, day=len(text) <= len("2030-01-31"))
 
 
 def _day(word: str) -> date | str | None:

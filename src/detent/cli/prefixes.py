@@ -6,7 +6,6 @@ from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
 from detent.domain.counts import plural
-from detent.domain.names import is_job_id
 from detent.errors import NotFound, UsageError
 
 if TYPE_CHECKING:
@@ -31,4 +30,6 @@ def one_of(noun: str, text: str, ids: Iterable[str]) -> str:
 
 def run_ids(client: JsonClient, texts: Sequence[str]) -> list[str]:
     """Whole ids; the server finds the runs of those that are shortened."""
+    from detent.domain.names import is_job_id  # imports msgspec, which help must not wait for
+
     return [text if is_job_id(text) else str(client.get_run(text)["id"]) for text in texts]

@@ -21,10 +21,10 @@ Data goes to stdout and messages to stderr. On a terminal lists are tables; in a
 every column in full. `--json` prints JSON, `--quiet` ids only and no messages. `NO_COLOR` turns colours off.
 
 A time is an instant (`2030-01-31T12:00:00Z`), `now`, a duration from now (`10m`, `+10m`, `in 2 hours`, `2h ago`, `-1h`;
-without a sign it lies in the direction that the option asks for), a day (`today`, `yesterday`, `2030-01-31`) or a time of
-a day (`09:00`, `tomorrow 09:00`, `monday 9:00`, `last friday 18:00`). A time without an offset is in the zone of the job
-that the command is about, or else of this machine; the command says how it read it. Finer digits than milliseconds are
-rounded down. Instead of the id of a run, a job, a node, a key or a group of dead runs, any unique beginning is enough.
+without a sign it lies where the option looks), a day (`today`, `yesterday`, `2030-01-31`) or a time of a day (`09:00`,
+`tomorrow 09:00`, `monday 9:00`, `last friday 18:00`). A time without an offset is in the zone of the job that the
+command is about, or else of this machine; the command says how it read it. Finer digits than milliseconds are rounded
+down. Instead of the id of a run, a job, a node, a key or a group of dead runs, any unique beginning is enough.
 
 Commands call the server of `--api-url`, else `DETENT_API_URL`, else the context that `--context` or `DETENT_CONTEXT`
 names, else the current context, else `detent.toml`. These options may appear before or after the command.
