@@ -81,3 +81,8 @@ async def test_a_run_that_waits_for_its_key_says_so_and_all_can_be_cancelled(pag
     done = await pages.post(f"/jobs/{task.id}/cancel", page.csrf)
     assert "Cancelled 2 runs" in done.text + str(done.headers)
     assert await sql.fetchval("SELECT count(*) FROM backlog") == 0
+
+
+async def test_the_page_of_a_run_says_which_worker_to_start(pages: Pages, task: Any, sql: Any) -> None:
+    (run,) = await sql.fetch("SELECT * FROM enqueue_many('send-mail', '[{}]')")
+    assert "No worker is running: start one with" in (await pages.get(f"/runs/{run['run']}")).text
