@@ -74,7 +74,8 @@ def test_the_class_of_an_exception_is_read_from_the_end_of_its_traceback(
     [
         ({"databse": "x"}, "did you mean 'database'?"),
         ({"register": 1}, "give True or False"),
-        ({"schema": ""}, "give text"),
+        ({"tenant": ""}, "give text"),
+        ({"schema": "x; DROP TABLE y"}, "give a lower-case name"),
         ({"job": 3}, "give a dictionary of job fields"),
     ],
 )

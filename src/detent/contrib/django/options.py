@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
 from difflib import get_close_matches
@@ -45,6 +46,9 @@ def _check(name: str, value: object) -> None:
         fits, wanted = isinstance(value, list | tuple), "a list of module names"
     elif name in ("register", "migrate"):
         fits, wanted = isinstance(value, bool), "True or False"
+    elif name == "schema":  # a part of statements, therefore as in the setting database_schema
+        plain = isinstance(value, str) and re.fullmatch(r"(?!pg_)[a-z_][a-z0-9_]{0,62}", value) is not None
+        fits, wanted = plain, "a lower-case name of letters, digits and underscores, such as detent"
     else:
         optional = name in ("api_url", "api_key") and value is None
         fits, wanted = optional or (isinstance(value, str) and bool(value)), "text"

@@ -1,17 +1,19 @@
-"""Statements on Django's own connections: their parameters have names, and {schema} is detent's schema."""
+"""Statements on Django's own connections: their parameters have names, and {schema} is detent's schema.
+
+They are no statements of the store, which have numbered parameters and a search path.
+"""
 
 from __future__ import annotations
 
-from detent.store.statement import Statement
+from functools import cache
+from importlib import resources
 
-ENQUEUE = Statement("detent.contrib.django.sql", "enqueue")
-READ_RESULT = Statement("detent.contrib.django.sql", "read_result")
-LIST_ATTEMPTS = Statement("detent.contrib.django.sql", "list_attempts")
+ENQUEUE = "enqueue.sql"
+READ_RESULT = "read_result.sql"
+LIST_ATTEMPTS = "list_attempts.sql"
 
 
-def text_of(statement: Statement, schema: str) -> str:
+@cache
+def text_of(statement: str, schema: str) -> str:
     """The schema comes from the settings, and detent allows only plain lower-case names there."""
-    return statement.text.replace("{schema}", schema)
-
-
-__all__ = ["ENQUEUE", "LIST_ATTEMPTS", "READ_RESULT", "text_of"]
+    return resources.files(__name__).joinpath(statement).read_text("utf-8").replace("{schema}", schema)

@@ -29,7 +29,7 @@ FLAGS = {
 }
 
 
-class Command(BaseCommand):  # type: ignore[misc]  # Django has no types
+class DetentCommand(BaseCommand):  # type: ignore[misc]  # Django has no types
     help = "Run and manage the tasks of this project with detent."
 
     def add_arguments(self, parser: ArgumentParser) -> None:
@@ -113,3 +113,6 @@ class Command(BaseCommand):  # type: ignore[misc]  # Django has no types
         sync(backend)
         connections.close_all()  # the threads of the handlers have their own
         process.run(settings, roles)
+
+
+Command = DetentCommand  # the name that Django looks for
