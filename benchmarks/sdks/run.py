@@ -145,6 +145,8 @@ async def run(
                     verdicts[point.name, system.name] = await execute(point, system, at, python)
                 if (point.name, system.name) in verdicts:
                     verdict = verdicts[point.name, system.name]
+                    RESULTS.mkdir(parents=True, exist_ok=True)
+                    (RESULTS / f"{point.name}-{system.name}.json").write_text(json.dumps(verdict), "utf-8")
                     print(f"{system.name:14} {point.name:16} {verdict.word:8} {verdict.sentence}", flush=True)
                     if verdict.word == "missing" or show:
                         print(verdict.output[-1500:], flush=True)
@@ -161,10 +163,7 @@ def main() -> None:
     points = [point for point in POINTS if not options.points or point.name in options.points]
     systems = [system for system in SYSTEMS if not options.systems or system.name in options.systems]
     sdks_python = str(Path(options.sdks_python).absolute())
-    verdicts = asyncio.run(run(points, systems, sdks_python, show=options.show))
-    RESULTS.mkdir(parents=True, exist_ok=True)
-    for (point, system), verdict in verdicts.items():
-        (RESULTS / f"{point}-{system}.json").write_text(json.dumps(verdict), "utf-8")
+    asyncio.run(run(points, systems, sdks_python, show=options.show))
     known = {
         (point.name, system.name): Verdict(*json.loads(path.read_text("utf-8")))
         for point in POINTS
