@@ -5,15 +5,17 @@ READY := .venv/.ready
 PEERS_READY := .venv/peers/.ready
 ENQUEUE_PEERS_READY := .venv/enqueue-peers/.ready
 CLIENTS_READY := .venv/http-clients/.ready
+SDKS_READY := .venv/sdks/.ready
 BENCH_PEERS ?=
 BENCH_ENQUEUE_PEERS ?=
 PEERS_PYTHON ?= 3.13
 BENCH_HTTP_CLIENTS ?=
+COMPARE_SDKS ?=
 AUDIT ?=
 DETENT_DATA_DIR ?= .detent
 
 .DEFAULT_GOAL := help
-.PHONY: help run test test-long check lint format lock bench bench-smoke bench-peers bench-enqueue-peers bench-http-clients bench-dashboard chaos screenshots docs docs-cli openapi sbom audit-dependencies dist clean
+.PHONY: help run test test-long check lint format lock bench bench-smoke bench-peers bench-enqueue-peers bench-http-clients bench-dashboard compare-sdks chaos screenshots docs docs-cli openapi sbom audit-dependencies dist clean
 
 help:  ## Show this help
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-18s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -102,6 +104,15 @@ $(CLIENTS_READY): $(READY) requirements/http-clients.lock
 bench-http-clients: $(CLIENTS_READY)  ## Measure HTTP clients for the HTTP target beside each other
 	@PYTHONPATH=src .venv/http-clients/bin/python benchmarks/http/clients.py --sink-python $(BIN)/python $(BENCH_HTTP_CLIENTS)
 
+$(SDKS_READY): $(READY) requirements/sdks.lock
+	@echo "setting up .venv/sdks …"
+	@$(BIN)/uv venv --quiet --allow-existing --python $(BIN)/python .venv/sdks
+	@$(BIN)/uv pip install --quiet --python .venv/sdks/bin/python --require-hashes -r requirements/sdks.lock
+	@touch $@
+
+compare-sdks: $(SDKS_READY)  ## Run every cell of the comparison with other SDKs and write its page (15 minutes; COMPARE_SDKS="--systems detent")
+	@$(BIN)/python benchmarks/sdks/run.py --sdks-python .venv/sdks/bin/python $(COMPARE_SDKS)
+
 chaos: $(READY)  ## Break clusters of real processes in every way we know, with the promised bounds (three quarters of an hour)
 	@$(BIN)/python -m chaos.all
 
@@ -122,6 +133,7 @@ lock: $(READY)  ## Resolve dependencies anew into requirements/*.lock
 	@$(BIN)/uv pip compile --quiet --generate-hashes --no-header --no-annotate --group dev --extra all pyproject.toml -o requirements/dev.lock
 	@$(BIN)/uv pip compile --quiet --generate-hashes --no-header --no-annotate requirements/peers.in -o requirements/peers.lock
 	@$(BIN)/uv pip compile --quiet --generate-hashes --no-header --no-annotate requirements/http-clients.in -o requirements/http-clients.lock
+	@$(BIN)/uv pip compile --quiet --generate-hashes --no-header --no-annotate requirements/sdks.in -o requirements/sdks.lock
 	@$(BIN)/uv pip compile --quiet --generate-hashes --no-header --no-annotate --python-version 3.12 requirements/enqueue-peers.in -o requirements/enqueue-peers.lock
 
 sbom: $(READY)  ## Write the bill of materials (CycloneDX) of the runtime dependencies into dist

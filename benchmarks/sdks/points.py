@@ -1,7 +1,8 @@
 """The points of the comparison: what a user of an SDK meets, in the order of a first week with it.
 
-A cell of kind `types` is read by mypy and pyright: every line marked `# wrong` has to be flagged, and no other; a
-line marked `# needed` is what the point is about, and has to be accepted. A cell of kind `run` is executed and prints its verdict as its last line: `yes: …`, `partly: …` or `no: …`.
+A cell of kind `types` is read by mypy and pyright: every line marked `# wrong` has to be flagged, and no other. A line
+marked `# needed` is what the point is about, and has to be accepted. A cell of kind `run` is executed and prints its
+verdict as its last line: `yes: …`, `partly: …` or `no: …`.
 """
 
 from __future__ import annotations
@@ -42,8 +43,8 @@ POINTS = (
     Point(
         "typed_options",
         "Typed options",
-        "Do the type checkers flag a misspelt option of the decorator, one of the wrong type, and a misspelt option of one "
-        "enqueue?",
+        "Do the type checkers flag a misspelt option of the decorator, one of the wrong type, and a misspelt option "
+        "of one enqueue?",
         "types",
     ),
     Point(

@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 from points import POINTS, SYSTEMS, Point, System
 
-SIGNS = {"yes": "**yes**", "partly": "partly", "no": "no", "missing": "?"}
+SIGNS = {"yes": "**yes**", "partly": "partly", "no": "no", "missing": "no"}
 
 
 class Verdict(NamedTuple):

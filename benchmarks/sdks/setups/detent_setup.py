@@ -8,8 +8,10 @@ import sys
 import time
 from pathlib import Path
 
-from detent import Client, Detent
 from detent.contrib.asgi import EmbeddedNode
+
+from detent import Client, Detent
+from detent.errors import DetentError
 
 url = os.environ["DATABASE_URL"]
 app = Detent("cell", url=url)
@@ -20,27 +22,30 @@ def worker():
     return node.lifespan()
 
 
+def free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return probe.getsockname()[1]
+
+
 def serve(cell: str, port: int) -> subprocess.Popen[bytes]:
     """`detent serve` with the app of a cell."""
     environ = {**os.environ, "PYTHONPATH": f"{Path(cell).parent}{os.pathsep}{os.environ['PYTHONPATH']}"}
     settings = ["--migrate", "--database-url", url, "--port", str(port), "--app", f"{Path(cell).stem}:app"]
-    return subprocess.Popen(
-        [sys.executable, "-m", "detent", "serve", *settings], env=environ, stderr=subprocess.DEVNULL
-    )
+    return subprocess.Popen([sys.executable, "-m", "detent", "serve", *settings], env=environ)
 
 
 @contextlib.contextmanager
 def served(cell: str):
-    """A client of a node that is ready."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = probe.getsockname()[1]
-    process = serve(cell, port)
-    while process.poll() is None:
-        with contextlib.suppress(OSError), socket.create_connection(("127.0.0.1", port)):
-            break
-        time.sleep(0.1)
+    """A client of a node that has registered the jobs of the app."""
+    port = free_port()
+    process, wanted = serve(cell, port), {job["name"] for job in app.jobs}
     with Client(f"http://127.0.0.1:{port}") as client:
+        while process.poll() is None:
+            with contextlib.suppress(DetentError):
+                if wanted <= {job.name for job in client.list_jobs()}:
+                    break
+            time.sleep(0.1)
         yield client
     process.terminate()
     process.wait()

@@ -1,6 +1,6 @@
 import asyncio
 
-from procrastinate_setup import app, prepare, work
+from procrastinate_setup import app, prepare
 
 
 @app.task

@@ -6,15 +6,15 @@ from detent import Run
 
 
 @app.task
-async def report(run: Run, kind: str) -> list[object]:
-    return [run.id, run.attempt, kind]
+async def report(run: Run, kind: str) -> tuple[str, int, str]:
+    return str(run.id), run.attempt, kind
 
 
 async def main() -> None:
     async with worker():
         handle = await report.enqueue(kind="daily")
         print(got := await handle.result(timeout=20))
-    assert got == [handle.id, 1, "daily"]
+    assert got == (str(handle.id), 1, "daily")
 
 
 asyncio.run(main())

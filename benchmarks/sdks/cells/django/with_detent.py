@@ -19,10 +19,10 @@ settings.configure(
 )
 django.setup()
 
-import asyncio  # noqa: E402
+import asyncio
 
-from detent_setup import app, worker  # noqa: E402
-from django.db import transaction  # noqa: E402
+from detent_setup import app, worker
+from django.db import transaction
 
 try:
     from django.tasks import task  # Django 6

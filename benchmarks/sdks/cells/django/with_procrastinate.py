@@ -14,10 +14,10 @@ database = {
 settings.configure(DATABASES={"default": database}, INSTALLED_APPS=["procrastinate.contrib.django"], USE_TZ=True)
 django.setup()
 
-from django.core.management import call_command  # noqa: E402
-from django.db import transaction  # noqa: E402
-from procrastinate.contrib.django import app  # noqa: E402
-from procrastinate.contrib.django.models import ProcrastinateJob  # noqa: E402
+from django.core.management import call_command
+from django.db import transaction
+from procrastinate.contrib.django import app
+from procrastinate.contrib.django.models import ProcrastinateJob
 
 
 @app.task

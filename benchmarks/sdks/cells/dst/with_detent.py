@@ -14,4 +14,4 @@ def ticks(start: str) -> list[str]:
 spring, autumn = ticks("2026-03-28T12:00:00Z"), ticks("2026-10-24T12:00:00Z")
 print(spring, autumn, sep="\n")
 assert len(spring) == len(autumn) == 1
-print("yes: once in both nights, and dst_gap and dst_fold choose other policies")
+print("yes: once in both nights, and dst_gap and dst_overlap choose other policies")

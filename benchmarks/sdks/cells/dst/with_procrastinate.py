@@ -1,7 +1,6 @@
 from datetime import UTC, datetime
 from zoneinfo import ZoneInfo
 
-from procrastinate.periodic import PeriodicRegistry
 from procrastinate_setup import app
 
 

@@ -1,7 +1,7 @@
 import time
 from pathlib import Path
 
-from detent_setup import app, serve, served
+from detent_setup import app, free_port, serve, served
 
 STARTS = Path("starts")
 
@@ -17,7 +17,7 @@ if __name__ == "__main__":
     with served(__file__):
         pass  # the job is registered
     slow.enqueue_sync()
-    first = serve(__file__, 0)
+    first = serve(__file__, free_port())
     while not STARTS.exists():
         time.sleep(0.1)
     first.kill()

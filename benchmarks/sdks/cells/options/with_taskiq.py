@@ -1,10 +1,10 @@
 import asyncio
+import os
 from datetime import UTC, datetime, timedelta
 
 from taskiq.kicker import AsyncKicker
 from taskiq_redis import ListRedisScheduleSource
 from taskiq_setup import broker
-import os
 
 source = ListRedisScheduleSource(os.environ["REDIS_URL"])
 

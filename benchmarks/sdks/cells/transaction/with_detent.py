@@ -16,9 +16,6 @@ async def main() -> None:
             await connection.execute("BEGIN")
             await send_mail.options(connection=connection).enqueue(to=name)
             await connection.execute(end)
-        runs = await connection.fetch(
-            "SELECT payload FROM detent.run_payloads UNION ALL SELECT payload FROM detent.backlog"
-        )
         await connection.close()
         with psycopg.connect(url) as blocking:
             handle = send_mail.options(connection=blocking).enqueue_sync(to="psycopg")
