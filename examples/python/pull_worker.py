@@ -7,6 +7,7 @@ It runs the function `send` of the queue's jobs, whose target is {"type": "pytho
 
 import asyncio
 import sys
+import traceback
 from typing import Any
 
 from detent import AsyncClient
@@ -16,13 +17,15 @@ from detent.errors import OwnershipLost
 LEASE_SECONDS = 30
 
 
-async def send(run: ClaimedRun) -> dict[str, Any]:
-    """The work itself. The key is the same for every attempt of this run, so a provider can refuse a second mail."""
+async def send(client: AsyncClient, run: ClaimedRun) -> dict[str, Any]:
+    """The work itself. The key is the same for every attempt of this run, so a provider can refuse a second mail. What
+    it logs is shown by `detent run logs`."""
+    await client.log_run(run, f"sending to {run.payload['to']}")
     return {"to": run.payload["to"], "key": run.idempotency_key}
 
 
 async def work(client: AsyncClient, run: ClaimedRun) -> None:
-    task = asyncio.create_task(send(run))
+    task = asyncio.create_task(send(client, run))
     try:
         while not (await asyncio.wait({task}, timeout=LEASE_SECONDS / 3))[0]:
             if (await client.heartbeat_run(run, LEASE_SECONDS)).cancel:
@@ -32,7 +35,7 @@ async def work(client: AsyncClient, run: ClaimedRun) -> None:
         task.cancel()  # somebody else has the run by now
         print(error, file=sys.stderr)
     except (Exception, asyncio.CancelledError) as error:
-        await client.fail_run(run, repr(error))
+        await client.fail_run(run, repr(error), traceback="".join(traceback.format_exception(error)))
 
 
 async def main(queue: str, worker: str = "pull-worker.py", functions: tuple[str, ...] = ("send",)) -> None:

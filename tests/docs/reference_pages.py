@@ -88,8 +88,8 @@ PURPOSES = {
     "failpoints": "For the test suite: where the process crashes. Refused with `production`.",
     "production": "Refuse settings that are for tests only.",
     "max_payload_bytes": "The largest payload of a job.",
-    "run_log_bytes": "How much of the output of an attempt is stored: half of it from the beginning, half from the end. "
-    "0: none.",
+    "run_log_bytes": "How much [output](../howto/run-output.md) of an attempt is stored: half from its beginning, half "
+    "from its end; 0: none.",
     "max_result_bytes": "How much of a result or an output is stored.",
     "requests_per_second": "How many requests per second a tenant may send to all nodes together; 0: no limit.",
     "failed_keys_per_second": "How many keys that are not valid one network may send per second; 0: no limit.",

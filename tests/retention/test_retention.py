@@ -82,11 +82,11 @@ async def test_expired_days_are_dropped_and_recorded_and_others_stay(look: Any, 
     before = await parts(look)
     await keeper(store).tick()
     left = await parts(look)
-    assert len(before) - len(left) == 16
+    assert len(before) - len(left) == 24
     assert all(name >= f"attempts_{first + 8 * DAY:%Y%m%d}" for name in left)
     assert await look.fetchval("SELECT count(*) FROM run_history") == 1
     gone = await look.fetch("SELECT * FROM history_parts WHERE dropped_at IS NOT NULL ORDER BY until, parent")
-    assert len(gone) == 16
+    assert len(gone) == 24
     assert all(row["detached_at"] is not None and row["archive"] is None for row in gone)
     assert await look.fetchval("SELECT count(*) FROM pg_class WHERE relname LIKE $1", f"%{first:%Y%m%d}") == 0
 
@@ -100,7 +100,7 @@ async def test_nothing_is_dropped_while_ticks_are_held_since_the_clock_may_be_wr
     assert await parts(look) == before
     await look.execute("UPDATE cluster SET held_at = NULL, held_by = NULL, held_reason = NULL")
     await keeper(store).tick()
-    assert len(before) - len(await parts(look)) == 16
+    assert len(before) - len(await parts(look)) == 24
 
 
 async def test_a_clock_that_has_just_stepped_ages_nothing(look: Any, store: Store) -> None:
@@ -109,7 +109,7 @@ async def test_a_clock_that_has_just_stepped_ages_nothing(look: Any, store: Stor
     await Keeper(store, NODE, KEEP, None, lambda: first + KEEP * DAY).tick()
     assert await parts(look) == before
     await again(look, store)
-    assert len(before) - len(await parts(look)) == 16
+    assert len(before) - len(await parts(look)) == 24
 
 
 async def test_nothing_is_dropped_before_its_time(look: Any, store: Store) -> None:
@@ -118,7 +118,7 @@ async def test_nothing_is_dropped_before_its_time(look: Any, store: Store) -> No
     await keeper(store).tick()
     assert await parts(look) == before
     await again(look, store, days=60)
-    assert len(await parts(look)) == len(before) - 16
+    assert len(await parts(look)) == len(before) - 24
 
 
 async def test_a_late_settle_gets_a_partition_that_is_kept_for_the_full_retention(look: Any, store: Store) -> None:
@@ -200,7 +200,8 @@ async def test_late_results_are_looked_for_without_reading_the_day(look: Any, st
     async with look.transaction():
         await look.execute(sql.database.PREFER_INDEX.text)
         plan = await look.fetch(
-            "EXPLAIN " + sql.history.FIND_LATE.text.format(name=part.name), await look.fetchval("SELECT now()")
+            "EXPLAIN " + sql.history.FIND_LATE.text.format(name=part.name, ended="finished_at"),
+            await look.fetchval("SELECT now()"),
         )
     assert any("Bitmap Index Scan" in row[0] for row in plan), plan
 
@@ -222,7 +223,7 @@ async def test_readers_and_writers_do_not_wait_while_history_goes(look: Any, sto
         assert await store.upkeep.make_history_days(9) == 2
         assert not going.done()
     await going
-    assert await look.fetchval("SELECT count(*) FROM history_parts WHERE dropped_at IS NOT NULL") == 16
+    assert await look.fetchval("SELECT count(*) FROM history_parts WHERE dropped_at IS NOT NULL") == 24
 
 
 async def test_a_detach_that_was_cut_in_half_is_finished_by_the_next(look: Any, store: Store, another: Any) -> None:
@@ -239,7 +240,7 @@ async def test_a_detach_that_was_cut_in_half_is_finished_by_the_next(look: Any, 
     assert await look.fetchval("SELECT count(*) FROM history_bounds WHERE detaching") == 1
     await look.execute("UPDATE turns SET until = now() - interval '1 second'")
     await keeper(store, node=OTHER).tick()
-    assert await look.fetchval("SELECT count(*) FROM history_parts WHERE dropped_at IS NOT NULL") == 16
+    assert await look.fetchval("SELECT count(*) FROM history_parts WHERE dropped_at IS NOT NULL") == 24
     assert not await look.fetchval("SELECT bool_or(detaching) FROM history_bounds")
 
 
@@ -327,7 +328,7 @@ async def test_a_session_keeps_house(look: Any, store: Store, database_url: str)
     await old_history(look, store)
     session = Session(store, Settings(), ("scheduler",), {}, [])
     await session.open()
-    await until(lambda: look.fetchval("SELECT count(*) = 16 FROM history_parts WHERE dropped_at IS NOT NULL"))
+    await until(lambda: look.fetchval("SELECT count(*) = 24 FROM history_parts WHERE dropped_at IS NOT NULL"))
     await session.close(0)
 
 
@@ -351,21 +352,28 @@ async def test_a_day_is_archived_whole_before_it_is_dropped(look: Any, store: St
         " VALUES ($1, $2, 0, 1, $2, 1, 'failed', 'ä \"b\"')",
         job, first,
     )  # fmt: skip
+    await look.execute(
+        "INSERT INTO run_logs (job, scheduled_at, serial, token, attempt, part, first, last, lines, written_at)"
+        " VALUES ($1, $2, 0, 1, 1, 1, 1, 1, '[[1, 0, \"info\", \"shop\", \"ä\"]]', $2)",
+        job, first,
+    )  # fmt: skip
     await keeper(store, Folder(tmp_path)).tick()
     noted = await look.fetch("SELECT * FROM history_parts WHERE until = $1 ORDER BY parent", first + DAY)
-    attempts, runs = noted
+    attempts, runs, logs = noted
     for row in noted:
         path = Path(row["archive"])
         assert path.parent == tmp_path / row["parent"]
         assert hashlib.sha256(path.read_bytes()).hexdigest() == row["sha256"]
         assert row["archived_at"] <= row["dropped_at"]
-    assert (runs["rows"], attempts["rows"]) == (4, 1)
+    assert (runs["rows"], attempts["rows"], logs["rows"]) == (4, 1, 1)
     lines = read_archive(Path(runs["archive"]))
     assert [line["status"] for line in lines] == ["succeeded"] * 3 + ["missed"]
     assert {(line["job"], line["tenant"]) for line in lines} == {("nightly", "default")}
     assert datetime.fromisoformat(lines[0]["scheduled_at"]) == first
     assert (lines[0]["result"], lines[3]["ticks"]) == ('"fine"', 7)
     assert read_archive(Path(attempts["archive"]))[0]["error"] == 'ä "b"'
+    (chunk,) = read_archive(Path(logs["archive"]))
+    assert (chunk["job"], chunk["attempt"], chunk["lines"]) == ("nightly", 1, [[1, 0, "info", "shop", "ä"]])
     assert not list(tmp_path.rglob("*.part"))
 
 

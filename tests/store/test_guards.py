@@ -331,3 +331,11 @@ def test_only_the_statements_of_leaders_take_the_node_fence_and_the_key_lock_is_
 )
 def test_writes_are_distinguished_from_locks(text: str, writes: list[str]) -> None:
     assert WRITE.findall(text) == writes
+
+
+def test_lines_and_progress_are_written_by_the_token_of_their_attempt() -> None:
+    """They need no fence: an attempt that lost its run adds to its own lines only."""
+    lines = " ".join(EVERY_STATEMENT["output/add"].text.split())
+    assert "ON CONFLICT (job, scheduled_at, serial, token, part) DO UPDATE" in lines
+    progress = " ".join(EVERY_STATEMENT["output/add_progress"].text.split())
+    assert "WHERE run_progress.token <= excluded.token" in progress

@@ -58,7 +58,7 @@ async def bounds(look: Any, parent: str = "run_history") -> list[tuple[Any, Any]
 
 
 async def drop_day(look: Any, day: datetime) -> None:
-    for parent in ("run_history", "attempts"):
+    for parent in ("run_history", "attempts", "run_logs"):
         await look.execute(f"DROP TABLE {parent}_{day:%Y%m%d}")
 
 
@@ -67,12 +67,12 @@ def claim(job: int, at: datetime) -> Claim:
 
 
 async def test_history_is_without_gaps_from_the_beginning_of_time_to_a_week_ahead(look: Any) -> None:
-    for parent in ("run_history", "attempts"):
+    for parent in ("run_history", "attempts", "run_logs"):
         found = await bounds(look, parent)
         assert found[0][0] is None
         assert found[-1][1] == await today(look) + 8 * DAY
         assert all(before[1] == after[0] for before, after in itertools.pairwise(found))
-    assert await look.fetchval("SELECT count(*) FROM history_parts WHERE dropped_at IS NULL") == 2 * len(found)
+    assert await look.fetchval("SELECT count(*) FROM history_parts WHERE dropped_at IS NULL") == 3 * len(found)
 
 
 async def test_a_run_settles_into_a_day_whose_partition_is_gone(look: Any, verbs: Store) -> None:
@@ -127,7 +127,7 @@ async def test_concurrent_writers_that_miss_a_partition_make_it_once(look: Any, 
     )
     assert settled == [[]] * 8
     assert await look.fetchval("SELECT count(*) FROM run_history") == 8
-    assert await look.fetchval("SELECT count(*) FROM history_bounds WHERE since = $1", tomorrow) == 2
+    assert await look.fetchval("SELECT count(*) FROM history_bounds WHERE since = $1", tomorrow) == 3
 
 
 async def retire_up_to(look: Any, day: datetime) -> None:

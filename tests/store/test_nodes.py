@@ -305,7 +305,7 @@ async def test_history_has_partitions_for_a_week_ahead_and_more_when_asked(histo
     assert await store.upkeep.make_history_days(7) == 0
     assert await store.upkeep.make_history_days(9) == 2
     assert len(await days(look)) == len(before) + 2
-    assert await days(look) == await days(look, "attempts")
+    assert await days(look) == await days(look, "attempts") == await days(look, "run_logs")
 
 
 async def test_a_tick_of_long_ago_and_one_of_next_week_have_a_partition(history: Any) -> None:
@@ -321,7 +321,7 @@ async def test_a_tick_of_long_ago_and_one_of_next_week_have_a_partition(history:
 
 async def drop_partitions_after(look: Any, day: str) -> None:
     """As if the last day made ahead had been this one."""
-    for parent in ("run_history", "attempts"):
+    for parent in ("run_history", "attempts", "run_logs"):
         first, *others = await days(look, parent)
         for other in others:
             await look.execute(f"DROP TABLE {parent}_{other}")

@@ -174,7 +174,11 @@ def test_a_value_that_is_not_an_outcome_is_refused(outcome: Any) -> None:
         ({"retry_on": ["TimeoutError"]}, Failed("x", outcome="timeout"), True),
         ({"retry_on": ["KeyError"]}, Failed("x", outcome="timeout"), False),
         ({"no_retry_on": ["TimeoutError"]}, Failed("x", outcome="timeout"), False),
-        ({"retry_on": ["OSError"], "no_retry_on": ["TimeoutError"]}, Failed("x", kinds=kinds_of(TimeoutError())), False),
+        (
+            {"retry_on": ["OSError"], "no_retry_on": ["TimeoutError"]},
+            Failed("x", kinds=kinds_of(TimeoutError())),
+            False,
+        ),
         ({"retry_on": ["OSError"]}, Failed("x", retryable=False, kinds=kinds_of(OSError())), False),
     ],
 )

@@ -99,8 +99,8 @@ class LinePrinter:
         assert self._terminal is not None
         at = times.read_instant(line["at"])
         shown = Text(f"{at:%H:%M:%S}.{at.microsecond // 1000:03d} " if at else "", style="dim")
-        source = line["logger"] if line["logger"] in ("stdout", "output") else f"{line['level']} {line['logger']}:"
-        if source not in ("stdout", "output"):
+        if line["logger"] not in ("stdout", "output"):
+            source = "stderr:" if line["logger"] == "stderr" else f"{line['level']} {line['logger']}:"
             shown.append(f"{clean(source)} ", style=STYLES.get(line["level"], "cyan"))
         shown.append(clean(line["message"]), style=STYLES.get(line["level"], ""))
         self._terminal.print(shown, soft_wrap=True)

@@ -40,6 +40,7 @@ CREATE TABLE run_logs (
     lines        text NOT NULL,               -- JSON: [[number, milliseconds since 1970, level, logger, message], …]
     PRIMARY KEY (job, scheduled_at, serial, token, part)
 ) PARTITION BY RANGE (scheduled_at);
+CREATE INDEX run_logs_written_at ON run_logs USING brin (written_at);
 
 -- How far a running attempt is. Not in live_runs, whose rows every claim and settle rewrites. A row of a run that has ended is
 -- removed later, by the housekeeping.
