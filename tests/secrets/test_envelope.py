@@ -28,7 +28,9 @@ def test_a_value_opens_at_its_place(keys: MasterKeys) -> None:
     assert keys.open(PLACE, keys.seal(PLACE, VALUE)) == VALUE
 
 
-@pytest.mark.parametrize("place", [SecretPlace(2, "payments", 3), SecretPlace(1, "other", 3), SecretPlace(1, "payments", 4)])
+@pytest.mark.parametrize(
+    "place", [SecretPlace(2, "payments", 3), SecretPlace(1, "other", 3), SecretPlace(1, "payments", 4)]
+)
 def test_an_envelope_opens_at_no_other_place(keys: MasterKeys, place: SecretPlace) -> None:
     with pytest.raises(SecretKeyError, match="was changed"):
         keys.open(place, keys.seal(PLACE, VALUE))
