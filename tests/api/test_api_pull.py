@@ -136,6 +136,16 @@ async def test_the_job_says_whether_a_failed_run_is_tried_again(api: ApiClient) 
     ]
 
 
+async def test_the_names_of_an_error_decide_as_those_of_an_exception_do(api: ApiClient) -> None:
+    fields = {"retry_on": ["Busy", "Timeout"], "retry_delays": {"Busy": 7}, "retry_base_seconds": 3000}
+    run = await claimed(api, **fields)
+    answer = await say(api, run, "fail", error="busy", kinds=["TooBusy", "Busy"])
+    assert (answer["status"], answer["retry_in_seconds"]) == ("retrying", 7)
+    other = await claimed(api, **fields)
+    answer = await say(api, other, "fail", error="wrong", kinds=["Wrong"])
+    assert (answer["status"], (await look_at(api, other))["reason"]) == ("dead", "not retryable")
+
+
 async def test_a_failed_run_waits_at_least_as_long_as_the_worker_asks(api: ApiClient, sql: Any) -> None:
     run = await claimed(api, retry_base_seconds=0)
     answer = await say(api, run, "fail", error="busy", retry_after=3000)

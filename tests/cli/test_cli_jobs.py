@@ -39,6 +39,7 @@ def test_every_flag_of_a_job_reaches_the_server(inside: Run, server: ContractSer
         "--dst-overlap both --day-match and --dialect quartz --allow-past --queue slow --priority 9 --timeout 1h30m "
         "--max-retries 0 --retry-backoff linear --retry-base 500ms --retry-max 1d --concurrent-policy ALLOW "
         "--max-concurrent 2 --missed-window RUN_ONCE --misfire-grace 90 --delivery at_most_once --idempotency-key x "
+        "--retry-on TimeoutError --retry-on shop.Busy --retry-delays 'TimeoutError=30s, shop.Busy=2m' "
         "--tag a --tag b --method put --header Accept:text/plain --header X-Time:12:30 --payload '{\"a\":[1]}'"
     )
     assert inside("job", "create", "hello", "--cron", "0 9 1 * MON", *URL, *flags).code == 0
@@ -68,6 +69,8 @@ def test_every_flag_of_a_job_reaches_the_server(inside: Run, server: ContractSer
         "retry_backoff": "linear",
         "retry_base_seconds": 0.5,
         "retry_max_seconds": 86400,
+        "retry_on": ["TimeoutError", "shop.Busy"],
+        "retry_delays": {"TimeoutError": 30, "shop.Busy": 120},
         "concurrent_policy": "ALLOW",
         "max_concurrent": 2,
         "missed_window": "RUN_ONCE",

@@ -10,7 +10,9 @@ import pytest
 from detent.domain.job import HttpTarget, JobSpec
 from detent.domain.run import Cancelled, Claim, Committed, Failed, Outcome, Succeeded
 from detent.domain.states import CODES, RunStatus
+from detent.errors import Retry
 from detent.store.live_runs import PlannedRetry, Settlement
+from detent.targets.exceptions import kinds_of
 from detent.worker.settle import decide
 
 STARTED = datetime(2026, 1, 1, tzinfo=UTC)
@@ -159,3 +161,39 @@ def test_characters_that_postgresql_refuses_are_replaced() -> None:
 def test_a_value_that_is_not_an_outcome_is_refused(outcome: Any) -> None:
     with pytest.raises((TypeError, AttributeError, AssertionError)):
         decided(outcome)
+
+
+@pytest.mark.parametrize(
+    ("fields", "failed", "retried"),
+    [
+        ({"retry_on": ["OSError"]}, Failed("x", kinds=kinds_of(ConnectionResetError())), True),
+        ({"retry_on": ["builtins.OSError"]}, Failed("x", kinds=kinds_of(ConnectionResetError())), True),
+        ({"retry_on": ["OSError"]}, Failed("x", kinds=kinds_of(ValueError())), False),
+        ({"retry_on": ["OSError"]}, Failed("x", kinds=kinds_of(Retry())), True),
+        ({"retry_on": ["OSError"]}, Failed("its process died"), True),
+        ({"retry_on": ["TimeoutError"]}, Failed("x", outcome="timeout"), True),
+        ({"retry_on": ["KeyError"]}, Failed("x", outcome="timeout"), False),
+        ({"no_retry_on": ["TimeoutError"]}, Failed("x", outcome="timeout"), False),
+        (
+            {"retry_on": ["OSError"], "no_retry_on": ["TimeoutError"]},
+            Failed("x", kinds=kinds_of(TimeoutError())),
+            False,
+        ),
+        ({"retry_on": ["OSError"]}, Failed("x", retryable=False, kinds=kinds_of(OSError())), False),
+    ],
+)
+def test_a_job_may_name_the_exceptions_that_are_retried(fields: dict[str, Any], failed: Failed, retried: bool) -> None:
+    assert isinstance(decided(failed, of=spec(max_retries=3, **fields)), PlannedRetry) == retried
+
+
+@pytest.mark.parametrize(
+    ("error", "after", "seconds"),
+    [(ConnectionResetError(), None, 5), (OSError(), None, 60), (OSError(), 90, 90), (TimeoutError(), None, 60)],
+)
+def test_the_wait_after_an_exception_is_that_of_its_most_specific_name(
+    error: Exception, after: float | None, seconds: float
+) -> None:
+    waits = {"OSError": 60, "ConnectionError": 5}
+    failed = Failed("x", retry_after=after, kinds=kinds_of(error))
+    planned = decided(failed, of=spec(max_retries=3, retry_delays=waits, retry_base_seconds=3000))
+    assert planned.delay.total_seconds() == seconds

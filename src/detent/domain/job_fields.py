@@ -118,20 +118,6 @@ JOB_FIELDS: tuple[JobField, ...] = (
         "For Python jobs: names of exception classes after which a run is not retried.",
     ),
     JobField(
-        "retry_on",
-        "Retry only on",
-        "names",
-        "retries",
-        "For Python jobs: names of the exception classes after which a run is retried; none: after all.",
-    ),
-    JobField(
-        "retry_delays",
-        "Delays by exception",
-        "delays",
-        "retries",
-        "For Python jobs: seconds before the next attempt by the name of an exception class, instead of the backoff.",
-    ),
-    JobField(
         "missed_window",
         "Missed ticks",
         "choice",
@@ -333,6 +319,20 @@ JOB_FIELDS: tuple[JobField, ...] = (
         "Which runs with the same key are counted together: those of the job, or of all jobs of the tenant.",
         default="job",
         choices=("job", "tenant"),
+    ),
+    JobField(
+        "retry_on",
+        "Retry only on",
+        "names",
+        "retries",
+        "For Python jobs: names of the exception classes after which a run is retried; none: after all.",
+    ),
+    JobField(
+        "retry_delays",
+        "Delays by exception",
+        "delays",
+        "retries",
+        "For Python jobs: seconds before the next attempt by the name of an exception class, instead of the backoff.",
     ),
 )
 
