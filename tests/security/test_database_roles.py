@@ -238,9 +238,16 @@ def explainable() -> Iterator[tuple[str, str]]:
             continue
         text = re.sub(r"--[^\n]*\n", "\n", statement.text).strip()
         if "{name}" in text:  # a partition of history, reached here by its parent
-            table = "attempts" if "attempts" in name else "run_history"
+            table = {"history/archive_attempts": "attempts", "history/archive_logs": "run_logs"}.get(
+                name, "run_history"
+            )
             text = text.format(
-                name=table, parent=table, key="job, scheduled_at, serial", same="p.job = late.job", verb=""
+                name=table,
+                parent=table,
+                key="job, scheduled_at, serial",
+                same="p.job = late.job",
+                verb="",
+                ended="finished_at",
             )
         if re.match(r"SELECT|WITH|INSERT|UPDATE|DELETE", text):
             yield name, text
@@ -400,7 +407,7 @@ async def test_a_role_that_does_not_own_history_makes_archives_and_drops_its_par
         )  # fmt: skip
     await Keeper(store, 1, 90, Folder(tmp_path), lambda: None).tick()
     parts = await look.fetch("SELECT name, rows FROM history_parts WHERE dropped_at IS NOT NULL ORDER BY name DESC")
-    assert [row["rows"] for row in parts] == [1, 0]
+    assert [row["rows"] for row in parts] == [0, 1, 0]
     assert await look.fetchval("SELECT to_regclass($1) IS NULL", parts[0]["name"])
     assert await look.fetchval("SELECT serial FROM run_history WHERE job = $1", job) == 1
     assert await store.upkeep.make_history_days(7) == 8

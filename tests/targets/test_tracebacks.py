@@ -105,7 +105,7 @@ def test_secrets_are_masked_also_where_it_is_shortened() -> None:
 def test_an_exception_whose_parts_cannot_be_read_has_no_traceback_and_fails_all_the_same() -> None:
     class Broken(Exception):  # noqa: N818 - it says what it is
         @property
-        def __notes__(self) -> Any:  # type: ignore[override] # a property in place of the list
+        def __notes__(self) -> Any:  # type: ignore[override] # what a hostile class does
             raise SystemExit("no notes")
 
         def __str__(self) -> str:

@@ -332,9 +332,8 @@ class Database:
         added = [name for name in made.values() if name is not None]  # none: another process was faster
         if added:
             log.warning("history had no partition: added", partition=added[0])
-        if (
-            pool is PoolName.REQUEST and _joined.get() is not None
-        ):  # inside a joined transaction, which has failed as a whole
+        # Inside a joined transaction, which has failed as a whole.
+        if pool is PoolName.REQUEST and _joined.get() is not None:
             raise missing
 
     @asynccontextmanager
