@@ -8,9 +8,8 @@ import sys
 import time
 from pathlib import Path
 
-from detent.contrib.asgi import EmbeddedNode
-
 from detent import Client, Detent
+from detent.contrib.asgi import EmbeddedNode
 from detent.errors import DetentError
 
 url = os.environ["DATABASE_URL"]
