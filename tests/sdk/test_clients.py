@@ -425,6 +425,7 @@ SAMPLES: dict[str, tuple[Any, ...]] = {
     "resume_all": (),
     "version": (),
     "fail_run": ("RUN", "error"),
+    "log_run": ("RUN", "a line"),
     "audit": (),
     "change_jobs": ("pause", "x"),
     "change_jobs_chunk": ("pause", "x"),

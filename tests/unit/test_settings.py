@@ -208,6 +208,7 @@ def test_every_error_carries_the_exit_code_of_its_kind() -> None:
         "QuotaReached": 6,
         "Unavailable": 7,
         "OwnershipLost": 1,
+        "StartupFailed": 1,
     }
 
 

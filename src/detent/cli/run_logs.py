@@ -38,7 +38,7 @@ NO_LINES = "This run has written no lines."
 )
 @api_options(quiet="the messages only", json="Print JSON; with --follow, one line for each event.")
 def logs(run_id: str, follow: bool, attempt: int | None) -> None:
-    """Show the lines that a run has logged and printed, or that its command has written."""
+    """Show what a run has logged and printed, or what its command has written."""
     with connect() as client:
         lines = LinePrinter()
         if follow:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import threading
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import closing
@@ -100,6 +99,8 @@ def follow(connection: ApiConnection, run: str | UUID, attempt: int | None = Non
 
 
 async def follow_async(client: AsyncClient, run: str | UUID, attempt: int | None = None) -> AsyncIterator[RunEvent]:
+    from asyncio import sleep  # not for those who use the blocking client
+
     follower, failed = Follower(run, attempt), None
     while True:
         try:
@@ -113,7 +114,7 @@ async def follow_async(client: AsyncClient, run: str | UUID, attempt: int | None
             failed = None
         except Unavailable as error:
             failed = error
-        await asyncio.sleep(follower.pause(failed))
+        await sleep(follower.pause(failed))
 
 
 _KINDS: dict[str, Callable[[bytes], Any]] = {

@@ -19,8 +19,6 @@ from detent.targets.text import storable_text
 from detent.telemetry.log import logger
 from detent.telemetry.tracing import traceparent_of
 
-log = logger("python")
-
 # What sums of fractions may be off by.
 _ROUNDING = 1e-6
 
@@ -188,4 +186,5 @@ class HandlerRun:
         if self._output is not None:
             self._output.end()
             if self._unlogged:
-                log.info("lines of this attempt are not in this log", **self.facts, lines=self._unlogged)
+                # Created here, because users import this module.
+                logger("python").info("lines of this attempt are not in this log", **self.facts, lines=self._unlogged)
