@@ -98,11 +98,19 @@ def check_types(system: System, points: Sequence[Point], python: str) -> dict[tu
 
 def _flagged(command: Sequence[str]) -> dict[str, set[int]]:
     """Lines with an error, by the name of the point."""
-    said = subprocess.run(command, capture_output=True, text=True, cwd=HERE, check=False).stdout
+    done = subprocess.run(command, capture_output=True, text=True, cwd=HERE, check=False)
+    said = done.stdout
+    # 0: nothing found, 1: something found. Anything else is a checker that did not check, which is no verdict.
+    if done.returncode not in (0, 1) or (done.returncode == 1 and not _FLAGGED.search(_stripped(said))):
+        raise SystemExit(f"{' '.join(command)} ended with {done.returncode}:\n{said[-1000:]}{done.stderr[-1000:]}")
     found: dict[str, set[int]] = {}
-    for match in _FLAGGED.finditer("\n".join(line.strip() for line in said.splitlines())):
+    for match in _FLAGGED.finditer(_stripped(said)):
         found.setdefault(Path(match["file"]).parent.name, set()).add(int(match["line"]))
     return found
+
+
+def _stripped(text: str) -> str:
+    return "\n".join(line.strip() for line in text.splitlines())
 
 
 def _judge_types(file: Path, by_mypy: set[int], by_pyright: dict[str, set[int]]) -> Verdict:

@@ -26,4 +26,4 @@ def worker():
     try:
         yield
     finally:
-        DBOS.destroy()
+        DBOS.destroy(workflow_completion_timeout_sec=30)  # runs under way may end

@@ -5,4 +5,4 @@ spec = ScheduleSpec(
     time_zone_name="Europe/Berlin",
 )
 print(spec.time_zone_name, spec.calendars[0].hour)
-print("partly: (its manual says) 02:30 is skipped where it does not exist, and runs twice where it exists twice")
+print("no: (read) the comments of its API: not fired where 02:30 does not exist, twice where it exists twice")

@@ -7,11 +7,12 @@ from fastapi import FastAPI
 from fastapi.testclient import TestClient
 
 configure()
-done = []
+started, done = [], []
 
 
 @DBOS.workflow()
 def slow() -> None:
+    started.append(1)
     time.sleep(1)
     done.append("slow")
 
@@ -33,7 +34,8 @@ def start() -> str:
 
 with TestClient(app) as client:
     print(client.post("/slow").json())
-    time.sleep(0.7)
+    while not started:
+        time.sleep(0.05)
 print(done)
 word = "yes" if done else "partly"
 print(

@@ -6,11 +6,12 @@ from detent_setup import node
 from fastapi import FastAPI
 from fastapi.testclient import TestClient
 
-done = []
+started, done = [], []
 
 
 @jobs.task
 async def slow() -> None:
+    started.append(1)
     await asyncio.sleep(1)
     done.append("slow")
 
@@ -26,7 +27,8 @@ async def start() -> str:
 
 with TestClient(app) as client:
     print(client.post("/slow").json())
-    time.sleep(0.5)
+    while not started:
+        time.sleep(0.05)
 print(done)
 assert done == ["slow"]
 print("yes: one line, with the dashboard mounted; runs under way end, and others wait in the database")

@@ -1,16 +1,18 @@
 import asyncio
 import contextlib
+import time
 
 from fastapi import FastAPI
 from fastapi.testclient import TestClient
 from procrastinate_setup import app as tasks
 from procrastinate_setup import prepare
 
-done = []
+started, done = [], []
 
 
 @tasks.task
 async def slow() -> None:
+    started.append(1)
     await asyncio.sleep(1)
     done.append("slow")
 
@@ -35,9 +37,8 @@ async def start() -> int:
 
 with TestClient(app) as client:
     print(client.post("/slow").json())
-    import time
-
-    time.sleep(0.5)
+    while not started:
+        time.sleep(0.05)
 print(done)
 assert done == ["slow"]
 print("yes: a lifespan of ten lines; jobs under way end before the process does")

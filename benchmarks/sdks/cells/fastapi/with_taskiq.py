@@ -6,11 +6,12 @@ from fastapi import FastAPI
 from fastapi.testclient import TestClient
 from taskiq_setup import broker, worker
 
-done = []
+started, done = [], []
 
 
 @broker.task
 async def slow() -> None:
+    started.append(1)
     await asyncio.sleep(1)
     done.append("slow")
 
@@ -31,7 +32,8 @@ async def start() -> str:
 
 with TestClient(app) as client:
     print(client.post("/slow").json())
-    time.sleep(0.5)
+    while not started:
+        time.sleep(0.05)
 print(done)
 word = "yes" if done == ["slow"] else "partly"
 print(f"{word}: run_receiver_task in a lifespan, FastAPI's dependencies apart; a task under way ended: {bool(done)}")

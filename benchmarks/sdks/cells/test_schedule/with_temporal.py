@@ -1,4 +1,6 @@
 from temporalio.testing import WorkflowEnvironment
 
-print(WorkflowEnvironment.start_time_skipping.__doc__[:200])
-print("no: (read) the test server that skips time has no schedules; the other one runs in real time")
+print([name for name in dir(WorkflowEnvironment) if name.startswith("start_")])
+print(
+    "partly: (read) start_time_skipping_v2 starts a full server that skips time, a download; schedules were not tried"
+)
