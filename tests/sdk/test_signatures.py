@@ -84,6 +84,7 @@ VALUES: list[tuple[Any, Any]] = [
     (Annotated[int, msgspec.Meta(ge=1)], 3),
     (Any, {"any": [1, None]}),
     (object, [1]),
+    (list[object], [1, {"a": None}]),
 ]
 
 

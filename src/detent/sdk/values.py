@@ -22,7 +22,7 @@ class JsonType:
 
     def __init__(self, annotation: Any) -> None:
         self.models = has_model(annotation)
-        self._type = Any if annotation is object else annotation
+        self._type = annotation
         self._adapter = None
         try:
             self._decoder = msgspec.json.Decoder(self._type, dec_hook=_from_json)
@@ -71,6 +71,8 @@ def _to_json(value: Any) -> Any:
 def _from_json(kind: Any, value: Any) -> Any:
     if _is_model(kind):
         return kind.model_validate_json(msgspec.json.encode(value))
+    if kind is object:  # any JSON, wherever it stands in an annotation
+        return value
     raise NoJsonForm(f"{kind} has no JSON form")
 
 
@@ -90,7 +92,7 @@ def _check(info: Any, seen: set[int]) -> None:
     if id(info) in seen:
         return
     seen.add(id(info))
-    if isinstance(info, msgspec.inspect.CustomType) and not _is_model(info.cls):
+    if isinstance(info, msgspec.inspect.CustomType) and info.cls is not object and not _is_model(info.cls):
         raise NoJsonForm(f"{info.cls.__qualname__} has no JSON form")
     for name in getattr(info, "__struct_fields__", ()):
         part = getattr(info, name)
