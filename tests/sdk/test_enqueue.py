@@ -17,7 +17,7 @@ from detent.api.app import create_app
 from detent.domain.on_demand import NewRun
 from detent.errors import Conflict, NotFound, RunFailed, UsageError
 from detent.jobs import JobOperations
-from detent.node.apps import register_jobs
+from detent.node.apps import attach_database, register_jobs
 from detent.node.server import ApiServer
 from detent.node.session import Session
 from detent.sdk.portal import portal
@@ -74,10 +74,15 @@ async def api(database_url: str) -> AsyncIterator[str]:
     await database.close()
 
 
-@pytest.fixture(params=["database", "api"])
-async def app(request: pytest.FixtureRequest, database_url: str, api: str) -> AsyncIterator[Detent]:
-    """An app that enqueues in either way: all that follows is the same code."""
-    app = Detent(url=database_url if request.param == "database" else api)
+@pytest.fixture(params=["database", "api", "node"])
+async def app(
+    request: pytest.FixtureRequest, database_url: str, api: str, reach: dict[str, Any]
+) -> AsyncIterator[Detent]:
+    """An app that enqueues in each way: all that follows is the same code. In a node it does so with the node's role,
+    which owns nothing."""
+    app = Detent(url={"database": database_url, "api": api, "node": None}[request.param])
+    if request.param == "node":
+        attach_database(app, reach["url"], "detent", pooled=False)
     yield app
     await app.close()
 

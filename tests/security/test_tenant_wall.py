@@ -65,6 +65,8 @@ ROWS = {
     "queues": "(tenant, name, needs) VALUES ({tenant}, 'q', '')",
     "role_bindings": "(tenant, subject_kind, subject, role) VALUES ({tenant}, 'group', 'staff', 'viewer')",
     "run_payloads": "(job, scheduled_at, payload) VALUES ({job}, now(), '{{}}')",
+    "run_progress": "(job, scheduled_at, serial, token, at, fraction, message)"
+    " VALUES ({job}, now(), 0, 1, now(), 0.5, '')",
     "secrets": "(tenant, name) VALUES ({tenant}, 's')",
     "secret_versions": "(tenant, name, version, key_id, wrapped, nonce, ciphertext)"
     " VALUES ({tenant}, 's', 1, 'k', '', '', '')",

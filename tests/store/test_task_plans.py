@@ -82,7 +82,7 @@ def arguments_of(name: str) -> tuple[object, ...]:
         "task/claim_parked": (NODE, 1, all_of(SYNC, 200), keys, [1], BATCH),
         "task/list_heads": ([1, 2, 3], None),
         "task/list_heads, of a job": ([1, 2, 3], [MAIL]),
-        "task/settle_retry": (NODE, *held, at, at, all_of("failed"), all_of("no"), all_of(HOUR)),
+        "task/settle_retry": (NODE, *held, at, at, all_of("failed"), all_of("no"), all_of(HOUR), all_of(None)),
         "task/unpark": (all_of(SYNC, 200), keys),
         "task/list_parked_keys": (0, "", 500),
         "task/list_deleted_jobs": (),
@@ -97,7 +97,7 @@ def arguments_of(name: str) -> tuple[object, ...]:
         "run/settle_succeeded of tasks": (NODE, jobs, [LONG_AGO], [TOKEN], all_of(0.0), all_of(0.0), lanes, lanes),
         "run/settle of tasks": (
             NODE, jobs, at, all_of(TOKEN), at, at, lanes, lanes, all_of(2),
-            all_of("lost"), all_of(None), all_of("failed"), all_of("no"),
+            all_of("lost"), all_of(None), all_of("failed"), all_of("no"), all_of(None),
         ),
         "run/cancel, of tasks": (jobs, at, lanes),
     }  # fmt: skip

@@ -106,6 +106,7 @@ class LogFollower:
             part = await self._store.output.read(
                 self._key, self._place, tenant=tenant, attempt=self._attempt, limit=LINES_AT_ONCE
             )
+            past = self._attempt is not None and await self._is_past(self._attempt)
         self._place, self.more = part.place, part.more
         sent = b"".join(_line_event(place, line) for place, line in part.placed())
         if state is None:  # its history is gone, or the caller may no longer see it
@@ -114,13 +115,17 @@ class LogFollower:
         if state.progress is not None and state.progress != self._progress:
             self._progress = state.progress
             sent += _event("progress", state.progress)
-        if self._is_over(state) and not self.more:
+        if self._is_over(state, past=past) and not self.more:
             self.over = True
             sent += _event("end", {"status": state.status})
         return sent
 
-    def _is_over(self, state: FollowedRun) -> bool:
-        past = self._attempt is not None and state.attempt is not None and state.attempt > self._attempt
+    async def _is_past(self, attempt: int) -> bool:
+        """Whether the run has a later attempt already."""
+        run = await self._store.runs.get(self._key, tenant=self._caller.tenant)
+        return run is not None and run.attempt is not None and run.attempt > attempt
+
+    def _is_over(self, state: FollowedRun, *, past: bool) -> bool:
         if state.status in OPEN and not past:
             self._last_poll = None
             return False

@@ -14,7 +14,7 @@ from detent.domain.registration import read_document
 from detent.errors import DetentError, UsageError
 from detent.jobs import JobOperations
 from detent.sdk.app import Detent
-from detent.sdk.portal import portal
+from detent.sdk.connect import NodeDatabase
 from detent.store import Store
 from detent.store.audit_log import acting
 from detent.telemetry.log import logger
@@ -97,17 +97,12 @@ def _is_ours(file: str) -> bool:
 
 def attach_database(app: Detent, url: str, schema: str, *, pooled: bool) -> None:
     """Have the app's handlers enqueue through the node's own database. Nothing is opened until one does."""
-    from detent.sdk.database_gateway import DatabaseGateway
-
-    app.attach(DatabaseGateway(url, schema, app.place.tenant, pooled=pooled))
-    app.place.node_schema = schema
+    app.place.enter(NodeDatabase(url, schema, pooled))
 
 
-async def detach_database(app: Detent) -> None:
+def detach_database(app: Detent) -> None:
     """The app lives on without a node: in a web application that has stopped its own."""
-    gateway, app.place.node_schema = app.attach(None), None
-    if gateway is not None:
-        await portal.run(gateway.close)
+    app.place.enter(None)
 
 
 async def register_jobs(store: Store, jobs: JobOperations, app: Detent) -> None:

@@ -153,7 +153,7 @@ class Node:
                 app = self._demo.app(listening or self._settings.api_url)
             if app is not None:
                 attach_database(app, url, self._settings.database_schema, pooled=self._settings.pooled)
-                stack.push_async_callback(detach_database, app)
+                stack.callback(detach_database, app)
                 await self._register(store, app)
             if not {"scheduler", "worker"}.intersection(self._roles):
                 self._reporter.started(listening, self._keys_needed)

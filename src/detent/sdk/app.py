@@ -169,16 +169,13 @@ class Detent(AppLifecycle):
         return self._attached is not None and self._attached.in_memory
 
     def attach(self, gateway: Gateway | None) -> Gateway | None:
-        """Enqueue through this gateway, as a node does with its own database, and a test with its memory; returns the
-        one before. An app with a `url` keeps its own, except in a test."""
+        """Enqueue through this gateway, as a test does with its memory; returns the one before."""
         before, self._attached = self._attached, gateway
         return before
 
     def gateway(self) -> Gateway:
         """The way in of this process. It is opened at the first use."""
-        if self._attached is not None and (self.place.url is None or self._attached.in_memory):
-            return self._attached
-        return open_gateway(self.place)
+        return self._attached or open_gateway(self.place)
 
     async def register(self) -> None:
         """Create or update all jobs of the app now. A worker that is started with the app does that by itself."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import atexit
 import os
 from contextlib import suppress
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 from weakref import WeakSet
 
 from detent.errors import UsageError
@@ -17,6 +17,12 @@ if TYPE_CHECKING:
 SCHEMA = "detent"
 CLOSE_SECONDS = 2.0
 _opened: WeakSet[Place] = WeakSet()
+
+
+class NodeDatabase(NamedTuple):
+    url: str
+    schema: str
+    pooled: bool
 
 
 class Place:
@@ -31,19 +37,27 @@ class Place:
         self.url = url
         self.key = key
         self.tenant = tenant
-        self.node_schema: str | None = None
-        """The schema of the node that this app runs in."""
+        self.node: NodeDatabase | None = None
+        """The database of the node that this app runs in."""
         self.opened: tuple[int, Gateway] | None = None
 
     @property
     def schema(self) -> str:
         """The schema of detent in the database."""
-        return self.node_schema or os.environ.get("DETENT_DATABASE_SCHEMA") or SCHEMA
+        if self.node is not None:
+            return self.node.schema
+        return os.environ.get("DETENT_DATABASE_SCHEMA") or SCHEMA
 
     @property
     def address(self) -> str | None:
         """None: the server on this machine."""
         return self.url or os.environ.get("DETENT_API_URL") or os.environ.get("DETENT_DATABASE_URL")
+
+    def enter(self, node: NodeDatabase | None) -> None:
+        """The app runs in this node from now on, or in none. An address of its own takes precedence."""
+        self.node = node
+        if self.url is None and self.opened is not None:
+            portal.block(self.close, CLOSE_SECONDS)
 
     async def close(self) -> None:
         opened, self.opened = self.opened, None
@@ -68,6 +82,10 @@ def _close_all() -> None:
 
 
 def _new_gateway(place: Place) -> Gateway:
+    if place.url is None and place.node is not None:
+        from detent.sdk.database_gateway import NodeGateway
+
+        return NodeGateway(place.node.url, place.node.schema, place.tenant, pooled=place.node.pooled)
     address = place.address
     if address is not None and address.startswith("postgres"):
         from detent.sdk.database_gateway import DatabaseGateway

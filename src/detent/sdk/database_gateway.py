@@ -18,7 +18,7 @@ from detent.contract.task import EnqueuedRun
 from detent.domain.audit_event import Actor
 from detent.domain.identity import decode_run_id
 from detent.domain.on_demand import NewRun
-from detent.errors import NotAuthorised, RunNotFound, TenantNotFound, UsageError
+from detent.errors import NotAuthorised, NotFound, RunNotFound, TenantNotFound, UsageError
 from detent.jobs import JobOperations
 from detent.sdk.gateway import not_registered
 from detent.store import Store
@@ -101,3 +101,15 @@ class DatabaseGateway:
                 "This database role may only enqueue: give the app the address and a key of the API "
                 "(Detent(url='https://…', key=…)) to read or cancel runs and to schedule jobs."
             ) from error
+
+
+class NodeGateway(DatabaseGateway):
+    """The way of a node's own handlers: the role of a node enqueues as the API does. The functions for applications may
+    not be granted to it."""
+
+    async def enqueue(self, task: str, runs: Sequence[NewRun]) -> list[EnqueuedRun]:
+        async with self._as_node() as tenant:
+            try:
+                return await JobOperations(self._store).enqueuing.enqueue_many(runs, name=task, tenant=tenant)
+            except NotFound as error:
+                raise not_registered(task) from error

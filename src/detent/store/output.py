@@ -57,7 +57,6 @@ class FollowedRun(NamedTuple):
     """What a follower needs to know of a run. `ended_lately`: its last lines may not be written yet."""
 
     status: RunStatus
-    attempt: int | None
     ended_lately: bool
     progress: RunProgress | None
 
@@ -110,7 +109,7 @@ class OutputStore:
             progress = await progress_of(connection, rows)
         finished = rows[0]["finished_at"]
         lately = finished is not None and clock["now"] - finished < LATELY
-        return FollowedRun(status_of(rows[0]), rows[0]["attempt"], lately, progress.get(1))
+        return FollowedRun(status_of(rows[0]), lately, progress.get(1))
 
     async def add_pulled(self, tenant: int, key: RunKey, token: int, given: Sequence[OutputLine], limit: int) -> bool:
         """Add lines of a pulled run; False: it is no longer held under this token."""

@@ -1,8 +1,8 @@
 -- Settle pulled runs: with a final status, or with another attempt. $1 tenant; arrays: $2 job, $3 scheduled_at, $4
 -- serial, $5 token, $6 final status (NULL: retry), $7 reason, $8 result, $9 outcome and $10 error of the attempt, $11
--- wait before the next attempt, $12 traceback. A run that was asked to stop meanwhile is not retried. Returns what was written:
--- position, counted from 1, and final status, with the lane and the concurrency key that it frees; pull/find_recorded
--- then distinguishes a repeated report from one that came too late.
+-- wait before the next attempt, $12 traceback. A run that was asked to stop meanwhile is not retried. Returns what was
+-- written: position, counted from 1, and final status, with the lane and the concurrency key that it frees;
+-- pull/find_recorded then distinguishes a repeated report from one that came too late.
 WITH batch AS MATERIALIZED (
     SELECT DISTINCT ON (job, scheduled_at, serial, token) *
       FROM unnest($2::bigint[], $3::timestamptz[], $4::integer[], $5::bigint[], $6::smallint[], $7::text[], $8::text[],

@@ -1,7 +1,7 @@
 -- Settle runs: delete the live row, write history. $1 node; arrays: $2 job, $3 scheduled_at, $4 token, $5 started, $6
--- finished, $7 lane, $8 serial, $9 status, $10 reason, $11 result, $12 outcome, $13 error and $14 traceback of the attempt. Returns what
--- was not settled; run/find_settled then distinguishes a repeated settle from a lost claim. Status 1 is succeeded: its
--- attempts are recorded only if there was more than one.
+-- finished, $7 lane, $8 serial, $9 status, $10 reason, $11 result, $12 outcome, $13 error and $14 traceback of the
+-- attempt. Returns what was not settled; run/find_settled then distinguishes a repeated settle from a lost claim.
+-- Status 1 is succeeded: its attempts are recorded only if there was more than one.
 WITH batch AS MATERIALIZED (
     SELECT * FROM unnest($2::bigint[], $3::timestamptz[], $4::bigint[], $5::timestamptz[], $6::timestamptz[],
                          $7::integer[], $8::integer[], $9::smallint[], $10::text[], $11::text[], $12::text[],

@@ -1,5 +1,6 @@
--- The bytes that some jobs of a tenant take as they are stored, compressed: definitions, former ones, payloads, results,
--- errors and lines. $1 tenant, $2 after this job, $3 how many jobs. `last`: the last one; NULL: there are no more.
+-- The bytes that some jobs of a tenant take as they are stored, compressed: definitions, former ones, payloads,
+-- results, errors and lines. $1 tenant, $2 after this job, $3 how many jobs. `last`: the last one; NULL: there are no
+-- more.
 WITH page AS MATERIALIZED (
     SELECT job, pg_column_size(definition) AS size FROM jobs WHERE tenant = $1::integer AND job > $2::bigint
      ORDER BY job LIMIT $3::integer)
