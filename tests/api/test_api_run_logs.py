@@ -86,6 +86,22 @@ async def test_each_attempt_has_its_own_lines(api: ApiClient, store: Store) -> N
     assert [line["attempt"] for line in (await logs(api, run, attempt=2))["items"]] == [2]
 
 
+async def test_lines_of_a_dead_run_that_is_retried_number_its_attempts_on(
+    api: ApiClient, store: Store, sql: Any
+) -> None:
+    run = await claimed(api)
+    await sql.execute(
+        "INSERT INTO attempts (job, scheduled_at, serial, token, finished_at, attempt, outcome)"
+        " SELECT job, scheduled_at, serial, token - back, now(), 4 - back, 'failed'"
+        " FROM live_runs, generate_series(2, 3) AS back"
+    )
+    before, now = run["token"] - 2, run["token"]
+    await store.output.add([chunk(run, 1, token=before, attempt=2), chunk(run, 1, token=now, attempt=1)])
+    everything = await logs(api, run)
+    assert [line["attempt"] for line in everything["items"]] == [2, 3]
+    assert [line["attempt"] for line in (await logs(api, run, attempt=3))["items"]] == [3]
+
+
 async def test_a_chunk_that_is_sent_twice_or_late_changes_nothing(api: ApiClient, store: Store) -> None:
     run = await claimed(api)
     await store.output.add([chunk(run, 1, 2)])

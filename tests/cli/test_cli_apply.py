@@ -159,7 +159,7 @@ def test_an_export_reads_back_as_no_change(detent: CommandLine, form: str) -> No
            "--priority", "9")  # fmt: skip
     detent("job", "pause", "ping")
     done = detent("export", "--format", form, "-o", f"all.{form}")
-    assert done.code == 0 and done.err.endswith("\nExported 3 jobs; 1 are paused, which the file does not record.\n")
+    assert done.code == 0 and done.err.endswith("\nExported 3 jobs; 1 paused, which the file does not record.\n")
     assert done.err.startswith("note: The file contains headers and environment variables")
     same = detent("diff", "-f", f"all.{form}", "--exit-code")
     assert (same.code, same.err) == (0, "Nothing to change: 3 unchanged.\n")

@@ -245,7 +245,7 @@ async def test_a_page_of_long_rules_is_read_by_that_thread_within_the_steps_of_a
     assert 10 < long < 30
     assert described == {
         "Every day at 00:00": 1,
-        "Every day at 09:00, except 1000 dates": 29 - long,
+        "Every day at 09:00, except 1,000 dates": 29 - long,
         "A long recurrence rule": long,
     }
     assert threading.main_thread() not in threads

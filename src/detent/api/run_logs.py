@@ -68,7 +68,7 @@ async def add_run_logs(api: Api, id: str, body: LogRequest) -> None:  # noqa: A0
     mask = await mask_of(api, id, body.token)
     now = time()
     lines = [_taken(line, mask, now) for line in body.lines]
-    if not await api.store.output.add_pulled(api.tenant, key, body.token, lines, limit):
+    if not await api.store.output.add_pulled(key, body.token, lines, limit, tenant=api.tenant):
         raise OwnershipLost(f"The run {id} is no longer held under this token: its lines are refused.")
 
 

@@ -111,7 +111,9 @@ class OutputStore:
         lately = finished is not None and clock["now"] - finished < LATELY
         return FollowedRun(status_of(rows[0]), lately, progress.get(1))
 
-    async def add_pulled(self, tenant: int, key: RunKey, token: int, given: Sequence[OutputLine], limit: int) -> bool:
+    async def add_pulled(
+        self, key: RunKey, token: int, given: Sequence[OutputLine], limit: int, *, tenant: int
+    ) -> bool:
         """Add lines of a pulled run; False: it is no longer held under this token."""
 
         async def work(connection: Connection) -> bool:
