@@ -23,7 +23,7 @@ def _app() -> Detent:
     limit = int(os.environ.get(MAX_RESULT_BYTES, 16_384))
     made = Detent("detent.contrib.django.app:app")
     for task in registry.tasks_of(backend.alias).values():
-        made.functions[registry.reference_of(task)] = TaskHandler(backend, task, limit).function
+        made.function(registry.reference_of(task))(TaskHandler(backend, task, limit).function)
     return made
 
 
