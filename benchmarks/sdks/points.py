@@ -89,7 +89,7 @@ POINTS = (
     Point("test_schedule", "Tests of schedules", "Can a test move the clock over a change of daylight saving time?"),
     Point("dst", "Daylight saving", "Does a daily job at 02:30 run once in the night without and with two 02:30?"),
     Point("one_tick", "Two processes, one run", "With two schedulers, does each tick make exactly one run?"),
-    Point("kill", "kill -9 during a run", "Is the run of a killed worker executed again by itself, and how soon?"),
+    Point("kill", "SIGKILL during a run", "Is the run of a killed worker executed again by itself, and how soon?"),
     Point("django", "Django", "Can django.tasks use it, with the enqueue in the transaction of the request?"),
     Point("fastapi", "FastAPI", "Can a FastAPI app enqueue and work in one process, and lose nothing when it stops?"),
     Point("reload", "Reload", "Does the worker start again when code changes?"),

@@ -79,4 +79,9 @@ def _escaped(sentence: str) -> str:
 
 
 def _anchor(title: str) -> str:
-    return re.sub(r"[^a-z0-9]+", "-", title.lower()).strip("-")
+    """The anchor of a heading. GitHub keeps a hyphen beside a space, the manual does not: such a title is refused."""
+    words = re.sub(r"[^\w\s-]", "", title.lower()).strip()
+    anchor = re.sub(r"\s", "-", words)
+    if anchor != re.sub(r"[-\s]+", "-", words):
+        raise ValueError(f"the heading {title!r} has one anchor on GitHub and another in the manual: word it plainly")
+    return anchor

@@ -181,6 +181,8 @@ class ContractServer:
             "payload": None,
             "concurrency_key": None,
             "not_before": None,
+            "waiting_for": None,
+            "progress": None,
             "attempts": [],
             **fields,
         }

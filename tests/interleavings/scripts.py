@@ -33,6 +33,12 @@ def columns(claims: Sequence[Claim]) -> tuple[Sequence[object], ...]:
     return tuple(zip(*((c.job, c.lane, c.scheduled_at, c.serial, c.token) for c in claims), strict=True))
 
 
+def failed_attempt(claim: Claim) -> tuple[Sequence[object], ...]:
+    """The arrays of a settle that retries, without a traceback, as of an attempt that no exception ended."""
+    at = [claim.scheduled_at]
+    return (*columns([claim]), at, at, ["failed"], ["no"], [NO_DELAY], [None])
+
+
 def fires(
     node: int,
     ticks: Sequence[int] = (0,),
@@ -253,8 +259,7 @@ def fails_and_tries_again(node: int, claim: Claim) -> Script:
 
     async def script(actor: Actor, world: World) -> None:
         world.grant(node, [claim])
-        at = [claim.scheduled_at]
-        await actor.open("run/settle_retry", node, *columns([claim]), at, at, ["failed"], ["no"], [NO_DELAY])
+        await actor.open("run/settle_retry", node, *failed_attempt(claim))
         await actor.commit()
         await claim_and_settle(actor, world, node)
 

@@ -15,7 +15,7 @@ from detent.store.connection import Connection
 from detent.store.live_runs import cancel_runs
 from detent.store.tasks import TaskHead, claims_of_tasks, release_laned_on
 from tests.interleavings.harness import Actor, Script
-from tests.interleavings.scripts import NO_DELAY, claim_and_settle, columns, settle_all
+from tests.interleavings.scripts import claim_and_settle, failed_attempt, settle_all
 from tests.interleavings.world import INCARNATION, World, tick
 
 PRIORITY = 5
@@ -181,8 +181,7 @@ def fails_late(node: int, claim: Claim) -> Script:
 
 
 async def _fail(actor: Actor, world: World, node: int, claim: Claim, held_open: bool) -> None:
-    at = [claim.scheduled_at]
-    arguments = (node, *columns([claim]), at, at, ["failed"], ["no"], [NO_DELAY])
+    arguments = (node, *failed_attempt(claim))
     if held_open:
         refused = await actor.open("task/settle_retry", *arguments)
         await actor.commit()
