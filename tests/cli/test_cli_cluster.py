@@ -130,7 +130,7 @@ def test_a_wait_has_an_end(inside: Run, server: ContractServer) -> None:
     running = node(A, state="draining", partitions=0, running=1)
     server.answers += [good(cluster(node(A), node(B))), good(running), good(cluster(running, node(B)))]
     done = inside("node", "drain", A, "--yes", "--wait", "--timeout", "0.1s")
-    assert done.code == 124 and "still leads 0 partitions and has 1 runs after 0.1 s" in done.err
+    assert done.code == 124 and "still leads 0 partitions and has 1 run after 0.1 s" in done.err
 
 
 def test_another_client_may_bring_it_back_meanwhile(inside: Run, server: ContractServer) -> None:

@@ -122,7 +122,7 @@ def test_a_lock_that_is_not_what_is_installed_is_refused(
 
 def test_every_lock_has_hashes_for_every_package_and_names_no_index() -> None:
     locks = sorted((sbom.ROOT / "requirements").glob("*.lock"))
-    assert len(locks) == 4
+    assert len(locks) == 5
     for lock in locks:
         assert "://" not in lock.read_text(), lock.name
         assert [name for name, pin in sbom.read_lock(lock.read_text()).items() if not pin.digests] == []

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import functools
 import re
 
@@ -56,7 +55,9 @@ def meant(name: str, known: frozenset[str]) -> list[str]:
         return [zone for zone in (f"Etc/GMT{sign}{hours}",) if zone in known and hours]
     cities = _cities(known)
     region, _, city = wanted.lower().replace(" ", "_").rpartition("/")
-    near = difflib.get_close_matches(city, cities.get(city[:1], {}), n=MAX_SUGGESTIONS)
+    from difflib import get_close_matches  # loaded only for a refusal
+
+    near = get_close_matches(city, cities.get(city[:1], {}), n=MAX_SUGGESTIONS)
     zones = [cities[one[0]][one] for one in near]
     return [zone for zone in zones if region and zone.lower().startswith(f"{region}/")] or zones
 
