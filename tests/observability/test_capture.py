@@ -13,7 +13,9 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 import pytest
+import structlog
 
+from detent.telemetry import log
 from detent.telemetry.capture import Handling, RunStream, captured_streams
 from detent.telemetry.log import captured_logging, configure
 
@@ -42,10 +44,12 @@ Log = Callable[[], str]
 
 @pytest.fixture
 def logs(capsys: pytest.CaptureFixture[str]) -> Iterator[Log]:
-    """What the log of the node has; `logging` is afterwards as before."""
+    """What the log of the node has; the settings of both kinds of loggers are afterwards as before."""
     root, run = logging.getLogger(), logging.getLogger("detent.run")
-    before = (root.level, list(root.handlers), run.level)
+    before, level = (root.level, list(root.handlers), run.level), log._level
     yield lambda: capsys.readouterr().err
+    structlog.reset_defaults()
+    log._level = level
     root.handlers[:] = before[1]
     root.setLevel(before[0])
     run.setLevel(before[2])
