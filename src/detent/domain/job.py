@@ -13,6 +13,7 @@ from msgspec import UNSET, Meta, Struct, UnsetType
 
 from detent.domain.retry import Backoff
 from detent.domain.secret_ref import SecretRef
+from detent.domain.topics import protocol_of
 
 DEFAULT_TENANT = 1
 """The tenant of the cluster's operator."""
@@ -71,10 +72,44 @@ class ShellTarget(Struct, frozen=True, forbid_unknown_fields=True, tag_field="ty
     env: dict[str, str | SecretRef] = {}
 
 
-Target = HttpTarget | PythonTarget | ShellTarget
+class TargetCredentials(Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
+    """What a broker asks a client for. What each of the two means is in `domain/topics.py`, by protocol."""
+
+    username: Annotated[str, Meta(max_length=8192)] | SecretRef | None = None
+    # Text is what a worker fills in; a job that has it is refused.
+    password: Annotated[str, Meta(max_length=65_536)] | SecretRef | None = None
 
 
-TargetKind = Literal["http", "python", "shell"]
+class TopicTarget(Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True, tag_field="type", tag="topic"):
+    """A message to a topic, queue, stream or subject of a broker."""
+
+    url: Annotated[str, Meta(min_length=1, max_length=8192)]
+    topic: Annotated[str, Meta(min_length=1, max_length=1000)]
+    # Messages with the same key keep their order where the broker has an order; None: the id of the job.
+    key: Annotated[str, Meta(min_length=1, max_length=1000)] | None = None
+    headers: dict[str, str | SecretRef] = {}
+    format: Literal["plain", "cloudevents"] = "plain"
+    credentials: TargetCredentials | UnsetType = UNSET
+    tls: TargetTls | UnsetType = UNSET
+
+
+class CeleryTarget(Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True, tag_field="type", tag="celery"):
+    """A task of a Celery app, executed by its own workers. Exactly one of `app` and `broker_url` is given."""
+
+    task: Annotated[str, Meta(min_length=1, max_length=500)]
+    app: Annotated[str, Meta(min_length=1, max_length=500)] | None = None
+    broker_url: Annotated[str, Meta(min_length=1, max_length=8192)] | None = None
+    result_backend: Annotated[str, Meta(min_length=1, max_length=8192)] | None = None
+    args: list[Any] = []
+    kwargs: dict[str, Any] = {}
+    queue: Annotated[str, Meta(min_length=1, max_length=255)] | None = None
+    credentials: TargetCredentials | UnsetType = UNSET
+
+
+Target = HttpTarget | PythonTarget | ShellTarget | TopicTarget | CeleryTarget
+
+
+TargetKind = Literal["http", "python", "shell", "topic", "celery"]
 
 
 class JobSpec(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
@@ -128,7 +163,13 @@ class JobSpec(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     retry_delays: Annotated[dict[Name, Seconds], Meta(max_length=50)] = {}
 
 
-_KINDS: dict[type, TargetKind] = {HttpTarget: "http", PythonTarget: "python", ShellTarget: "shell"}
+_KINDS: dict[type, TargetKind] = {
+    HttpTarget: "http",
+    PythonTarget: "python",
+    ShellTarget: "shell",
+    TopicTarget: "topic",
+    CeleryTarget: "celery",
+}
 
 
 def kind_of(target: Target) -> TargetKind:
@@ -150,6 +191,11 @@ def needs_of(target: Target) -> str:
             return f"process:{function}" if isolate == "process" else f"python:{function}"
         case ShellTarget():
             return "shell"
+        case TopicTarget(url=url):
+            # Workers of versions without topics, or without the client of this protocol, do not claim these runs.
+            return f"topic:{protocol_of(url)}"
+        case CeleryTarget():
+            return "celery"
 
 
 class Definition(NamedTuple):

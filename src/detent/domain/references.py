@@ -7,7 +7,16 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from detent.domain.job import HttpTarget, JobSpec, ShellTarget, Target, TargetTls
+from detent.domain.job import (
+    CeleryTarget,
+    HttpTarget,
+    JobSpec,
+    ShellTarget,
+    Target,
+    TargetCredentials,
+    TargetTls,
+    TopicTarget,
+)
 from detent.domain.refusal import pointer_to
 from detent.domain.secret_ref import SecretRef, is_reference_name, provider_of
 from detent.errors import UsageError
@@ -59,14 +68,26 @@ def _of_target(target: Target) -> Iterator[Reference]:
 def _values_of(target: Target) -> dict[str, Mapping[str, str | SecretRef | None]]:
     """What may be a reference, by field of the target."""
     match target:
-        case HttpTarget(headers=headers, tls=TargetTls(client_certificate=certificate, ca=ca)):
-            return {"headers": headers, "tls": {"client_certificate": certificate, "ca": ca}}
         case HttpTarget(headers=headers):
-            return {"headers": headers}
+            return {"headers": headers, **_members("tls", target.tls)}
+        case TopicTarget(headers=headers):
+            return {
+                "headers": headers,
+                **_members("credentials", target.credentials),
+                **_members("tls", target.tls),
+            }
+        case CeleryTarget():
+            return _members("credentials", target.credentials)
         case ShellTarget(env=env):
             return {"env": env}
         case _:
             return {}
+
+
+def _members(
+    field: str, part: TargetTls | TargetCredentials | msgspec.UnsetType
+) -> dict[str, Mapping[str, str | SecretRef | None]]:
+    return {} if isinstance(part, msgspec.UnsetType) else {field: msgspec.structs.asdict(part)}
 
 
 def references_in(value: Any, path: tuple[str | int, ...] = ()) -> Iterator[Reference]:
@@ -116,12 +137,15 @@ def with_values(target: Target, payload: Any, value: Value) -> tuple[Target, Any
     return _target_with(target, value), payload_with(payload, value)
 
 
+_PARTS = {"tls": TargetTls, "credentials": TargetCredentials}
+
+
 def _target_with(target: Target, value: Value) -> Target:
     filled: dict[str, Any] = {}
     for field, values in _values_of(target).items():
         if any(isinstance(one, SecretRef) for one in values.values()):
             new = {name: _filled(one, value) for name, one in values.items()}
-            filled[field] = TargetTls(**new) if field == "tls" else new
+            filled[field] = _PARTS[field](**new) if field in _PARTS else new
     return msgspec.structs.replace(target, **filled) if filled else target
 
 

@@ -21,8 +21,8 @@ DURATION = (0.001, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 
 ENDS = (RunStatus.SUCCEEDED, RunStatus.DEAD, RunStatus.CANCELLED)
 
 # What a run calls. `pull`: a worker that pulls executes it; `unknown`: the job's definition no longer exists.
-Kind = Literal["http", "python", "shell", "pull", "unknown"]
-KINDS: tuple[Kind, ...] = ("http", "python", "shell", "pull", "unknown")
+Kind = Literal["http", "python", "shell", "topic", "celery", "pull", "unknown"]
+KINDS: tuple[Kind, ...] = ("http", "python", "shell", "topic", "celery", "pull", "unknown")
 EXPECTATIONS = ("start", "finish")
 NOTICES = ("sent", "failed", "given_up")
 OUTCOMES = ("succeeded", "failed", "timeout", "cancelled")

@@ -1,0 +1,30 @@
+"""The protocols of topic targets, by the scheme of their URL. No I/O."""
+
+from __future__ import annotations
+
+from typing import Literal, get_args
+
+Protocol = Literal["redis", "kafka", "sqs", "nats", "amqp", "pubsub", "mqtt"]
+
+PROTOCOLS: tuple[Protocol, ...] = get_args(Protocol)
+
+# With TLS. SQS and Pub/Sub are services with an HTTPS address of their own.
+_SCHEMES: dict[str, Protocol] = {
+    **{protocol: protocol for protocol in PROTOCOLS},
+    "rediss": "redis",
+    "kafkas": "kafka",
+    "natss": "nats",
+    "amqps": "amqp",
+    "mqtts": "mqtt",
+}
+
+
+def protocol_of(url: str) -> str:
+    """The protocol of a URL. A scheme that is none of them stays as it is: registration refuses it."""
+    scheme = url.partition(":")[0].lower()
+    return _SCHEMES.get(scheme, scheme)
+
+
+def has_tls(url: str) -> bool:
+    scheme = url.partition(":")[0].lower()
+    return scheme in _SCHEMES and scheme not in PROTOCOLS
