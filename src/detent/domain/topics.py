@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from typing import Literal, get_args
 
-Protocol = Literal["redis", "kafka", "sqs", "nats", "amqp", "pubsub", "mqtt"]
+TopicProtocol = Literal["redis", "kafka", "sqs", "nats", "amqp", "pubsub", "mqtt"]
 
-PROTOCOLS: tuple[Protocol, ...] = get_args(Protocol)
+PROTOCOLS: tuple[TopicProtocol, ...] = get_args(TopicProtocol)
 
 # With TLS. SQS and Pub/Sub are services with an HTTPS address of their own.
-_SCHEMES: dict[str, Protocol] = {
+_SCHEMES: dict[str, TopicProtocol] = {
     **{protocol: protocol for protocol in PROTOCOLS},
     "rediss": "redis",
     "kafkas": "kafka",

@@ -16,7 +16,7 @@ from yarl import URL
 from detent.domain.run import Failed, NotBegun
 
 
-class Message(NamedTuple):
+class TopicMessage(NamedTuple):
     topic: str
     body: bytes
     headers: Mapping[str, str]
@@ -60,7 +60,7 @@ class BrokerAddress(NamedTuple):
 
 
 class Publisher(Protocol):
-    async def publish(self, messages: Sequence[Message]) -> Sequence[Answer]:
+    async def publish(self, messages: Sequence[TopicMessage]) -> Sequence[Answer]:
         """An answer for each message, in their order. Raises OSError if the server cannot be reached, so that none was
         sent."""
         ...
