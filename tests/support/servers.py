@@ -33,6 +33,7 @@ class Server(ABC):
     # What a server says when it is not only listening but serving: a question, and a part of the answer.
     question: bytes
     answer: bytes
+    seconds = 30.0
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -47,10 +48,15 @@ class Server(ABC):
     @abstractmethod
     def command(self) -> list[str]: ...
 
+    def environ(self) -> dict[str, str] | None:
+        return None
+
     def start(self) -> None:
         with (self.folder / "log").open("ab") as log:
-            self._process = subprocess.Popen(self.command(), cwd=self.folder, stdout=log, stderr=log)
-        until_sync(self._answers, 30, f"{self.name} to answer")
+            self._process = subprocess.Popen(
+                self.command(), cwd=self.folder, stdout=log, stderr=log, env=self.environ()
+            )
+        until_sync(self._answers, self.seconds, f"{self.name} to answer")
 
     def ensure(self) -> None:
         if self._process is None:

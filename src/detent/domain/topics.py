@@ -28,3 +28,10 @@ def protocol_of(url: str) -> str:
 def has_tls(url: str) -> bool:
     scheme = url.partition(":")[0].lower()
     return scheme in _SCHEMES and scheme not in PROTOCOLS
+
+
+def amqp_route(topic: str) -> tuple[str, str]:
+    """The exchange and the routing key of a topic of RabbitMQ: `exchange/routing.key`, or the name of a queue, to which
+    the default exchange routes. A queue with a slash in its name is written with one more in front."""
+    exchange, slash, routing_key = topic.partition("/")
+    return (exchange, routing_key) if slash else ("", topic)

@@ -1,0 +1,174 @@
+"""Real message brokers of Debian: RabbitMQ and mosquitto, each in a temporary folder on ports of its own."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import json
+import os
+import shutil
+import subprocess
+from pathlib import Path
+
+from tests.support.servers import Server, free_port
+
+RABBITMQ = Path("/usr/lib/rabbitmq/bin/rabbitmq-server")
+MOSQUITTO = Path("/usr/sbin/mosquitto")
+
+MAX_MESSAGE_BYTES = 200_000
+"""Of both brokers, below their defaults, so that a test can exceed it."""
+
+USER, PASSWORD = "detent", "correct horse"
+READER = "reader"
+"""A user of RabbitMQ that may not publish."""
+
+
+class RabbitMQ(Server):
+    """The default virtual host has the durable queues `orders` and `audit`, and the exchange `events`, of the type
+    topic, which routes `order.#` to `orders`. A second virtual host is named `tenants/one`."""
+
+    name = "RabbitMQ"
+    question = b"AMQP\x00\x00\x09\x01"
+    answer = b"RabbitMQ"
+    seconds = 90.0  # an Erlang machine beside other tests
+
+    def __init__(self, folder: Path) -> None:
+        super().__init__(folder)
+        self._names = free_port()
+        self._distribution = free_port()
+        self._mapper: subprocess.Popen[bytes] | None = None
+
+    @property
+    def url(self) -> str:
+        return f"amqp://127.0.0.1:{self.port}/"
+
+    def environ(self) -> dict[str, str]:
+        """A node without plugins whose cookie and names are its own: an epmd of the machine is not asked."""
+        folder = self.folder
+        return {
+            **os.environ,
+            "HOME": str(folder),
+            "ERL_EPMD_PORT": str(self._names),
+            "ERL_EPMD_ADDRESS": "127.0.0.1",
+            "RABBITMQ_NODENAME": f"detent{self.port}@localhost",
+            "RABBITMQ_NODE_IP_ADDRESS": "127.0.0.1",
+            "RABBITMQ_NODE_PORT": str(self.port),
+            "RABBITMQ_DIST_PORT": str(self._distribution),
+            "RABBITMQ_MNESIA_BASE": str(folder / "data"),
+            "RABBITMQ_LOG_BASE": str(folder),
+            "RABBITMQ_LOGS": "-",
+            "RABBITMQ_CONF_ENV_FILE": str(folder / "none"),
+            "RABBITMQ_CONFIG_FILE": str(folder / "rabbitmq.conf"),
+            "RABBITMQ_ENABLED_PLUGINS_FILE": str(folder / "plugins"),
+            "RABBITMQ_SERVER_ADDITIONAL_ERL_ARGS": "+S 1:1 +sbwt none +sbwtdcpu none +sbwtdio none",
+            "RUNNING_UNDER_SYSTEMD": "1",  # the script becomes the server, so that a kill reaches it
+        }
+
+    def command(self) -> list[str]:
+        self.folder.joinpath("plugins").write_text("[].\n")
+        self.folder.joinpath("definitions.json").write_text(json.dumps(_definitions()))
+        self.folder.joinpath("rabbitmq.conf").write_text(
+            f"load_definitions = {self.folder / 'definitions.json'}\n"
+            f"max_message_size = {MAX_MESSAGE_BYTES}\n"
+            "log.console.level = warning\nlog.file = false\ndisk_free_limit.absolute = 1MB\n"
+        )
+        return [str(RABBITMQ)]
+
+    def start(self) -> None:
+        # The node would start one that stays behind: it becomes a daemon.
+        self._mapper = subprocess.Popen(["epmd", "-port", str(self._names)], cwd=self.folder, env=self.environ())
+        super().start()
+
+    def kill(self) -> None:
+        super().kill()
+        if self._mapper is not None:
+            self._mapper.kill()
+            self._mapper.wait()
+            self._mapper = None
+
+    def close_connections(self) -> None:
+        """As an operator closes them: the broker gives its reason."""
+        subprocess.run(
+            [str(RABBITMQ.with_name("rabbitmqctl")), "-q", "close_all_connections", "closed by the operator"],
+            env=self.environ(), check=True, stdout=subprocess.DEVNULL, timeout=120,
+        )  # fmt: skip
+
+
+def _definitions() -> dict[str, object]:
+    queues = [
+        {"name": name, "vhost": vhost, "durable": True, "auto_delete": False, "arguments": arguments}
+        for name, vhost, arguments in (
+            ("orders", "/", {}),
+            ("audit", "/", {}),
+            ("orders", "tenants/one", {}),
+            ("one", "/", {"x-max-length": 1, "x-overflow": "reject-publish"}),
+        )
+    ]
+    exchange = {"name": "events", "vhost": "/", "type": "topic", "durable": True, "auto_delete": False}
+    binding = {"source": "events", "vhost": "/", "destination": "orders", "destination_type": "queue"}
+    all_rights = {"configure": ".*", "write": ".*", "read": ".*"}
+    return {
+        "users": [
+            {"name": name, "password_hash": _hash(password), "tags": "administrator"}
+            for name, password in (("guest", "guest"), (USER, PASSWORD), (READER, PASSWORD))
+        ],
+        "vhosts": [{"name": "/"}, {"name": "tenants/one"}],
+        "permissions": [
+            *({"user": user, "vhost": "/", **all_rights} for user in ("guest", USER)),
+            {"user": "guest", "vhost": "tenants/one", **all_rights},
+            {"user": READER, "vhost": "/", "configure": "", "write": "", "read": ".*"},
+        ],
+        "queues": queues,
+        "exchanges": [{**exchange, "internal": False, "arguments": {}}],
+        "bindings": [{**binding, "routing_key": "order.#", "arguments": {}}],
+    }
+
+
+def _hash(password: str) -> str:
+    salt = b"salt"
+    return base64.b64encode(salt + hashlib.sha256(salt + password.encode()).digest()).decode()
+
+
+class Mosquitto(Server):
+    """Two listeners: one for everybody, one that knows USER only, who may not publish to topics below `forbidden/`."""
+
+    name = "mosquitto"
+    # CONNECT of MQTT 5 with a clean start and an empty client id; a CONNACK with "success".
+    question = b"\x10\x0d\x00\x04MQTT\x05\x02\x00\x3c\x00\x00\x00"
+    answer = b"\x20"
+
+    def __init__(self, folder: Path) -> None:
+        super().__init__(folder)
+        self.guarded_port = free_port()
+
+    @property
+    def url(self) -> str:
+        return f"mqtt://127.0.0.1:{self.port}"
+
+    @property
+    def guarded_url(self) -> str:
+        return f"mqtt://127.0.0.1:{self.guarded_port}"
+
+    def command(self) -> list[str]:
+        passwords, rights = self.folder / "passwords", self.folder / "rights"
+        subprocess.run(["mosquitto_passwd", "-c", "-b", str(passwords), USER, PASSWORD], check=True)
+        rights.write_text(f"topic readwrite #\n\nuser {USER}\ntopic readwrite #\ntopic deny forbidden/#\n")
+        for secret in (passwords, rights):
+            secret.chmod(0o644)
+        self.folder.chmod(0o755)  # as root it becomes another user, who has to read them
+        self.folder.joinpath("mosquitto.conf").write_text(
+            "per_listener_settings true\npersistence false\n"
+            f"max_packet_size {MAX_MESSAGE_BYTES}\n"
+            f"listener {self.port} 127.0.0.1\nallow_anonymous true\n"
+            f"listener {self.guarded_port} 127.0.0.1\nallow_anonymous false\n"
+            f"password_file {passwords}\nacl_file {rights}\n"
+        )
+        return [str(MOSQUITTO), "-c", str(self.folder / "mosquitto.conf")]
+
+
+def missing_brokers() -> list[str]:
+    found = {
+        "RabbitMQ": RABBITMQ.exists() and shutil.which("epmd"),
+        "mosquitto": MOSQUITTO.exists() and shutil.which("mosquitto_passwd"),
+    }
+    return [name for name, there in found.items() if not there]
