@@ -13,10 +13,18 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from detent.domain.run import Failed, NotBegun
+from detent.domain.topics import default_port
 from detent.targets.topics import mqtt_packets as packets
-from detent.targets.topics.publisher import Answer, BrokerAddress, Dial, Publisher, Receipt, TopicMessage
+from detent.targets.topics.publisher import (
+    Answer,
+    BrokerAddress,
+    BrokerRefusedError,
+    Dial,
+    Publisher,
+    Receipt,
+    TopicMessage,
+)
 
-PORTS = {"mqtt": 1883, "mqtts": 8883}
 CONNECT_SECONDS = 15.0
 KEEP_ALIVE_SECONDS = 30
 MAX_UNDER_WAY = 1000
@@ -30,8 +38,8 @@ _REASONS = {
     0x8A: "Banned", 0x8B: "Server shutting down", 0x8C: "Bad authentication method", 0x8D: "Keep alive timeout",
     0x8E: "Session taken over", 0x90: "Topic name invalid", 0x91: "Packet identifier in use",
     0x93: "Receive maximum exceeded", 0x95: "Packet too large", 0x96: "Message rate too high", 0x97: "Quota exceeded",
-    0x98: "Administrative action", 0x99: "Payload format invalid", 0x9B: "QoS not supported", 0x9C: "Use another server",
-    0x9D: "Server moved", 0x9F: "Connection rate exceeded", 0xA0: "Maximum connect time",
+    0x98: "Administrative action", 0x99: "Payload format invalid", 0x9B: "QoS not supported",
+    0x9C: "Use another server", 0x9D: "Server moved", 0x9F: "Connection rate exceeded", 0xA0: "Maximum connect time",
 }  # fmt: skip
 _MAY_PASS = frozenset({0x80, 0x83, 0x88, 0x89, 0x8B, 0x91, 0x93, 0x96, 0x97, 0x9F, 0xA0})
 _FAILURE = 0x80
@@ -40,10 +48,6 @@ _OLD_PROTOCOL_REFUSED = 0x01
 
 def open_publisher(address: BrokerAddress, dial: Dial) -> Publisher:
     return MqttPublisher(address, dial)
-
-
-class _ConnectionRefusedByBroker(Exception):
-    """The broker answered, and does not let this user in."""
 
 
 class _Outgoing(NamedTuple):
@@ -62,10 +66,7 @@ class MqttPublisher:
     async def publish(self, messages: Sequence[TopicMessage]) -> Sequence[Answer]:
         connection = self._connection
         if connection is None or connection.lost:
-            try:
-                connection = await self._connected()
-            except _ConnectionRefusedByBroker as refused:
-                return [Failed(str(refused), retryable=False)] * len(messages)
+            connection = await self._connected()
         return await connection.publish(messages)
 
     async def close(self) -> None:
@@ -84,7 +85,7 @@ class MqttPublisher:
 async def _connect(address: BrokerAddress, dial: Dial) -> _MqttConnection:
     url, tls = address.url, address.tls
     host = url.host or ""
-    connected = await dial(host, url.port or PORTS[url.scheme])
+    connected = await dial(host, url.port or default_port(url.scheme))
     try:
         _, connection = await asyncio.get_running_loop().create_connection(
             _MqttConnection, sock=connected, ssl=tls, server_hostname=host if tls is not None else None
@@ -118,17 +119,17 @@ class _MqttConnection(asyncio.Protocol):
         self._reason: str | None = None
 
     async def open(self, address: BrokerAddress) -> None:
-        """Raises OSError if the broker is not available, _ConnectionRefusedByBroker if it refuses."""
+        """Raises OSError if the broker is not available, BrokerRefusedError if it refuses."""
         client = f"detent-{secrets.token_hex(6)}"
         self._write(packets.connect(client, self._keep_alive, address.username, address.password))
         reason, properties = await self._opened
         if reason == _OLD_PROTOCOL_REFUSED:
-            raise _ConnectionRefusedByBroker("The broker does not accept MQTT 5, which has headers: update the broker.")
+            raise BrokerRefusedError("The broker does not accept MQTT 5, which has headers: update the broker.")
         if reason:
             words = f"The broker refused the connection: {_words(reason, properties)}"
-            raise ConnectionError(words) if reason in _MAY_PASS else _ConnectionRefusedByBroker(words)
+            raise ConnectionError(words) if reason in _MAY_PASS else BrokerRefusedError(words)
         if properties.get(packets.MAXIMUM_QOS) == 0:
-            raise _ConnectionRefusedByBroker("The broker offers QoS 0 only, so that no message is acknowledged.")
+            raise BrokerRefusedError("The broker offers QoS 0 only, so that no message is acknowledged.")
         self._window = min(MAX_UNDER_WAY, _number(properties, packets.RECEIVE_MAXIMUM, MAX_UNDER_WAY))
         self._max_packet_bytes = _number(properties, packets.MAXIMUM_PACKET_SIZE, 0) or None
         self._keep_alive = _number(properties, packets.SERVER_KEEP_ALIVE, self._keep_alive)
