@@ -6,14 +6,10 @@ import base64
 import hashlib
 import json
 import os
-import shutil
 import subprocess
 from pathlib import Path
 
-from tests.support.servers import Server, free_port
-
-RABBITMQ = Path("/usr/lib/rabbitmq/bin/rabbitmq-server")
-MOSQUITTO = Path("/usr/sbin/mosquitto")
+from tests.support.servers import MOSQUITTO, RABBITMQ, Server, free_port
 
 MAX_MESSAGE_BYTES = 200_000
 """Of both brokers, below their defaults, so that a test can exceed it."""
@@ -164,11 +160,3 @@ class Mosquitto(Server):
             f"password_file {passwords}\nacl_file {rights}\n"
         )
         return [str(MOSQUITTO), "-c", str(self.folder / "mosquitto.conf")]
-
-
-def missing_brokers() -> list[str]:
-    found = {
-        "RabbitMQ": RABBITMQ.exists() and shutil.which("epmd"),
-        "mosquitto": MOSQUITTO.exists() and shutil.which("mosquitto_passwd"),
-    }
-    return [name for name, there in found.items() if not there]

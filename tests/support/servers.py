@@ -1,5 +1,6 @@
-"""Real etcd, ZooKeeper and Redis: each in a temporary folder, on a port that stays its own when it is killed and
-started again. Where one is missing, root installs Debian's packages; others are told how; under CI that is a failure.
+"""Real etcd, ZooKeeper and Redis (others: `brokers.py`): each in a temporary folder, on a port that stays its own when
+it is killed and started again. Where one is missing, root installs Debian's packages; others are told how; under CI
+that is a failure.
 """
 
 from __future__ import annotations
@@ -20,8 +21,17 @@ import pytest
 from tests.support import guardian
 from tests.support.waiting import until_sync
 
-PACKAGES = ("etcd-server", "redis-server", "libzookeeper-java", "default-jre-headless")
+PACKAGES = (
+    "etcd-server",
+    "redis-server",
+    "libzookeeper-java",
+    "default-jre-headless",
+    "rabbitmq-server",
+    "mosquitto",
+)
 INSTALL = ("apt-get", "install", "-y", "--no-install-recommends", *PACKAGES)
+RABBITMQ = Path("/usr/lib/rabbitmq/bin/rabbitmq-server")  # the script on the PATH becomes another user
+MOSQUITTO = Path("/usr/sbin/mosquitto")
 JARS = Path("/usr/share/java")
 ZOOKEEPER_JARS = ("zookeeper", "zookeeper-jute", "slf4j-api", "slf4j-nop", "snappy-java", "metrics-core", "netty-all")
 # A short-lived server of a few hundred nodes: it need not be fast later, only soon.
@@ -184,6 +194,8 @@ def missing_servers() -> list[str]:
         "Redis": shutil.which("redis-server") or shutil.which("valkey-server"),
         "ZooKeeper": all((JARS / f"{name}.jar").exists() for name in ZOOKEEPER_JARS),
         "Java": shutil.which("java"),
+        "RabbitMQ": RABBITMQ.exists() and shutil.which("epmd"),
+        "mosquitto": MOSQUITTO.exists() and shutil.which("mosquitto_passwd"),
     }
     return [name for name, there in found.items() if not there]
 

@@ -16,7 +16,7 @@ from yarl import URL
 from detent.domain.job import TargetCredentials, TopicTarget
 from detent.domain.refusal import pointer_to
 from detent.domain.target_url import TargetError, UrlForm, parse_url
-from detent.domain.topics import PROTOCOLS, SCHEMES, has_tls, protocol_of
+from detent.domain.topics import PROTOCOLS, SCHEMES, amqp_route, has_tls, protocol_of
 
 TOPIC_FORM = UrlForm(
     frozenset(SCHEMES),
@@ -164,8 +164,49 @@ def _nats_subject(topic: str) -> str | None:
     return None
 
 
+# --- RabbitMQ ---
+
+_MAX_AMQP_NAME_BYTES = 255
+
+
+def _amqp_url(url: URL) -> None:
+    check_query(url, {})
+
+
+def _amqp_topic(topic: str) -> str | None:
+    if re.search(r"[\x00-\x1f\x7f]", topic):
+        return "The topic contains a control character; remove it."
+    exchange, routing_key = amqp_route(topic)
+    if not exchange and not routing_key:
+        return "The topic names no queue; write the name of a queue, or exchange/routing.key."
+    for kind, name in (("exchange", exchange), ("routing key" if exchange else "queue", routing_key)):
+        if len(name.encode()) > _MAX_AMQP_NAME_BYTES:
+            return f"The name of the {kind} has more than {_MAX_AMQP_NAME_BYTES} bytes; choose a shorter one."
+    return None
+
+
+# --- MQTT ---
+
+
+def _mqtt_url(url: URL) -> None:
+    check_no_path(url, "mqtt://host:1883")
+    check_query(url, {})
+
+
+def _mqtt_topic(topic: str) -> str | None:
+    if re.search(r"[\x00-\x1f\x7f-\x9f]", topic):
+        return "The topic contains a control character; remove it."
+    if "+" in topic or "#" in topic:
+        return "The topic contains a wildcard (+ or #); a message goes to one topic, so name it."
+    if topic.startswith("$"):
+        return "Topics that begin with $ belong to the broker; choose another name."
+    return None
+
+
 RULES: dict[str, TopicRules] = {
     **{protocol: TopicRules(_any_topic, _any_url) for protocol in PROTOCOLS},
     "redis": TopicRules(_redis_key, _redis_url),
     "nats": TopicRules(_nats_subject, _nats_url, 1_048_576),
+    "amqp": TopicRules(_amqp_topic, _amqp_url),
+    "mqtt": TopicRules(_mqtt_topic, _mqtt_url),
 }

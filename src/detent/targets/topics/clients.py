@@ -23,7 +23,7 @@ CLIENTS: dict[str, TopicClient] = {
     "nats": TopicClient("nats", "nats"),
     "kafka": TopicClient("kafka", "confluent_kafka"),
     "sqs": TopicClient("sqs", "aiobotocore"),
-    "amqp": TopicClient("amqp", "aiormq"),
+    "amqp": TopicClient("amqp", "pamqp"),
     "mqtt": TopicClient("mqtt", "asyncio"),
     "pubsub": TopicClient("pubsub", "aiohttp"),
 }

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import secrets
+import struct
 from collections import deque
 from collections.abc import Sequence
 from typing import NamedTuple
@@ -159,9 +160,16 @@ class _MqttConnection(asyncio.Protocol):
         if self.lost:
             answer.set_result(NotBegun("The connection to the broker broke before the message was sent."))
             return answer
-        head, tail = packets.publish_parts(
-            message.topic, message.body, message.content_type, message.deduplication_id, message.headers
-        )
+        try:
+            head, tail = packets.publish_parts(
+                message.topic, message.body, message.content_type, message.deduplication_id, message.headers
+            )
+        except struct.error:
+            sentence = (
+                f"A header or the topic has more than {packets.MAX_STRING_BYTES} bytes, which MQTT cannot express."
+            )
+            answer.set_result(Failed(sentence, retryable=False))
+            return answer
         size = len(head) + 2 + len(tail)
         if self._max_packet_bytes is not None and size > self._max_packet_bytes:
             sentence = (
@@ -202,6 +210,8 @@ class _MqttConnection(asyncio.Protocol):
     def data_received(self, data: bytes) -> None:
         self._buffer += data
         try:
+            if not self._opened.done() and not packets.is_connack(self._buffer):
+                raise packets.MalformedPacketError("its first packet is no CONNACK")
             for kind, rest in packets.received(self._buffer):
                 self._handle(kind, rest)
         except (packets.MalformedPacketError, IndexError) as error:

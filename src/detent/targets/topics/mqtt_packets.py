@@ -122,8 +122,15 @@ def packet_identifier(puback: bytes) -> int:
     return (puback[0] << 8) | puback[1]
 
 
+def is_connack(buffer: bytearray) -> bool:
+    """Whether this can be the beginning of the first answer of a broker."""
+    return buffer[0] == CONNACK
+
+
 def connack(rest: bytes) -> BrokerReply:
     # A server of MQTT 3.1.1 answers with two bytes, which have no properties.
+    if len(rest) < 2:
+        raise MalformedPacketError("CONNACK has no reason")
     return _reply(rest, 1)
 
 
