@@ -9,12 +9,13 @@ import os
 import subprocess
 from pathlib import Path
 
+from tests.support.certificates import Authority
 from tests.support.servers import MOSQUITTO, RABBITMQ, Server, free_port
 
 MAX_MESSAGE_BYTES = 200_000
 """Of both brokers, below their defaults, so that a test can exceed it."""
 
-USER, PASSWORD = "detent", "correct horse"
+USER, PASSWORD = "publisher", "correct-horse"
 READER = "reader"
 """A user of RabbitMQ that may not publish."""
 
@@ -30,6 +31,8 @@ class RabbitMQ(Server):
 
     def __init__(self, folder: Path) -> None:
         super().__init__(folder)
+        self.tls_port = free_port()
+        self.authority = _with_certificate(folder)
         self._names = free_port()
         self._distribution = free_port()
         self._mapper: subprocess.Popen[bytes] | None = None
@@ -66,6 +69,9 @@ class RabbitMQ(Server):
         self.folder.joinpath("rabbitmq.conf").write_text(
             f"load_definitions = {self.folder / 'definitions.json'}\n"
             f"max_message_size = {MAX_MESSAGE_BYTES}\n"
+            f"listeners.ssl.default = 127.0.0.1:{self.tls_port}\nssl_options.verify = verify_none\n"
+            f"ssl_options.cacertfile = {self.folder}/server.ca\nssl_options.certfile = {self.folder}/server.crt\n"
+            f"ssl_options.keyfile = {self.folder}/server.key\n"
             "log.console.level = warning\nlog.file = false\ndisk_free_limit.absolute = 1MB\n"
         )
         return [str(RABBITMQ)]
@@ -81,13 +87,6 @@ class RabbitMQ(Server):
             self._mapper.kill()
             self._mapper.wait()
             self._mapper = None
-
-    def close_connections(self) -> None:
-        """As an operator closes them: the broker gives its reason."""
-        subprocess.run(
-            [str(RABBITMQ.with_name("rabbitmqctl")), "-q", "close_all_connections", "closed by the operator"],
-            env=self.environ(), check=True, stdout=subprocess.DEVNULL, timeout=120,
-        )  # fmt: skip
 
 
 def _definitions() -> dict[str, object]:
@@ -126,7 +125,8 @@ def _hash(password: str) -> str:
 
 
 class Mosquitto(Server):
-    """Two listeners: one for everybody, one that knows USER only, who may not publish to topics below `forbidden/`."""
+    """Three listeners: one for everybody, one with TLS, and one that knows USER only, who may not publish below
+    `forbidden/`."""
 
     name = "mosquitto"
     # CONNECT of MQTT 5 with a clean start and an empty client id; a CONNACK with "success".
@@ -136,6 +136,8 @@ class Mosquitto(Server):
     def __init__(self, folder: Path) -> None:
         super().__init__(folder)
         self.guarded_port = free_port()
+        self.tls_port = free_port()
+        self.authority = _with_certificate(folder)
 
     @property
     def url(self) -> str:
@@ -149,14 +151,23 @@ class Mosquitto(Server):
         passwords, rights = self.folder / "passwords", self.folder / "rights"
         subprocess.run(["mosquitto_passwd", "-c", "-b", str(passwords), USER, PASSWORD], check=True)
         rights.write_text(f"topic readwrite #\n\nuser {USER}\ntopic readwrite #\ntopic deny forbidden/#\n")
-        for secret in (passwords, rights):
-            secret.chmod(0o644)
-        self.folder.chmod(0o755)  # as root it becomes another user, who has to read them
+        tls = "".join(f"{name}file {self.folder}/server.{end}\n" for name, end in (("cert", "crt"), ("key", "key")))
         self.folder.joinpath("mosquitto.conf").write_text(
-            "per_listener_settings true\npersistence false\n"
-            f"max_packet_size {MAX_MESSAGE_BYTES}\n"
+            "per_listener_settings true\nuser root\n"
+            # Sessions are there after kill -9, though not all that was acknowledged.
+            f"persistence true\npersistence_location {self.folder}/\nautosave_interval 1\nautosave_on_changes true\n"
+            f"max_packet_size {MAX_MESSAGE_BYTES}\nmax_queued_messages 0\n"
             f"listener {self.port} 127.0.0.1\nallow_anonymous true\n"
+            f"listener {self.tls_port} 127.0.0.1\nallow_anonymous true\n{tls}"
             f"listener {self.guarded_port} 127.0.0.1\nallow_anonymous false\n"
             f"password_file {passwords}\nacl_file {rights}\n"
         )
         return [str(MOSQUITTO), "-c", str(self.folder / "mosquitto.conf")]
+
+
+def _with_certificate(folder: Path) -> Authority:
+    authority = Authority()
+    issued = authority.issue()
+    for name, text in (("ca", authority.certificate), ("crt", issued.certificate), ("key", issued.key)):
+        (folder / f"server.{name}").write_text(text)
+    return authority

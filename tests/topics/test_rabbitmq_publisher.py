@@ -99,7 +99,8 @@ async def test_an_unroutable_message_fails_in_words_and_others_of_the_batch_do_n
     assert isinstance(good, Receipt)
     assert isinstance(nowhere, Failed) and nowhere.retryable
     assert nowhere.error == (
-        "The broker returned the message (NO_ROUTE): there is no queue 'nowhere'. Declare or bind the queue."
+        f"127.0.0.1:{rabbitmq_server.port} returned the message (NO_ROUTE): there is no queue 'nowhere'. "
+        "Declare or bind the queue."
     )
     assert isinstance(unbound, Failed)
     assert "the exchange 'events' has no queue for the routing key 'other.key'" in unbound.error
@@ -114,7 +115,9 @@ async def test_a_missing_exchange_fails_only_the_messages_to_it(rabbitmq_server:
     assert all(isinstance(answer, Receipt) for answer in answers[1::2])
     for answer in answers[::2]:
         assert isinstance(answer, Failed) and answer.retryable
-        assert answer.error == "The broker refused the message: NOT_FOUND - no exchange 'missing' in vhost '/'"
+        assert answer.error == (
+            f"127.0.0.1:{rabbitmq_server.port} refused the message: NOT_FOUND - no exchange 'missing' in vhost '/'"
+        )
 
 
 async def test_a_message_that_is_too_large_is_not_retried_and_others_arrive(rabbitmq_server: RabbitMQ) -> None:
@@ -210,7 +213,9 @@ async def test_a_connection_that_breaks_before_the_confirmation_fails_retryably_
         relay.answers = True
         for answer in answers:
             assert isinstance(answer, Failed) and answer.retryable
-            assert answer.error.startswith("The connection broke before the broker acknowledged the message: ")
+            assert answer.error.startswith(
+                f"The connection to 127.0.0.1:{relay.port} broke before the message was acknowledged: "
+            )
         assert isinstance((await publisher.publish([message(number=4)]))[0], Receipt)
 
 

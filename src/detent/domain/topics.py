@@ -33,6 +33,12 @@ def has_tls(url: str) -> bool:
     return scheme in _SCHEMES and scheme not in PROTOCOLS
 
 
+def tls_schemes() -> str:
+    """Those with TLS, as a sentence lists them."""
+    found = [f"{scheme}://" for scheme in SCHEMES if scheme not in PROTOCOLS]
+    return f"{', '.join(found[:-1])} or {found[-1]}"
+
+
 _OWN_PORTS: dict[str, frozenset[int]] = {
     "redis": frozenset({6379, 6380}),
     "kafka": frozenset({9092}),

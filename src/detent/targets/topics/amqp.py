@@ -43,8 +43,10 @@ def open_publisher(address: BrokerAddress, dial: Dial) -> Publisher:
 
 class AmqpPublisher:
     def __init__(self, address: BrokerAddress, dial: Dial) -> None:
+        url = address.url
         self._address = address
         self._dial = dial
+        self._peer = f"{url.host_subcomponent}:{url.port or default_port(url.scheme)}"
         self._connection: AmqpConnection | None = None
         self._channels: dict[str, AmqpChannel] = {}
         self._opening = asyncio.Lock()
@@ -55,7 +57,7 @@ class AmqpPublisher:
             by_exchange.setdefault(amqp_route(message.topic)[0], []).append(number)
         channels = [await self._channel(exchange) for exchange in by_exchange]
         if self._connection is not None and self._connection.blocked is not None:
-            return [Failed(f"The broker accepts no messages now: {self._connection.blocked}.")] * len(messages)
+            return [Failed(f"{self._peer} accepts no messages now: {self._connection.blocked}.")] * len(messages)
         parts = await asyncio.gather(
             *(
                 channel.publish([messages[number] for number in numbers])
@@ -87,7 +89,7 @@ class AmqpPublisher:
                 final.append(missing)
             else:
                 alone = answer if len(messages) == 1 else await self._alone(message)
-                found = _refused(alone) if isinstance(alone, ClosedChannel) else alone
+                found = self._refused(alone) if isinstance(alone, ClosedChannel) else alone
                 if isinstance(alone, ClosedChannel) and alone.code == NOT_FOUND and isinstance(found, Failed):
                     missing = found
                 final.append(found)
@@ -97,7 +99,7 @@ class AmqpPublisher:
         try:
             channel = await self._channel(amqp_route(message.topic)[0])
         except (OSError, BrokerRefusedError) as error:  # it was sent before, and perhaps taken
-            return Failed(f"The connection broke before the broker acknowledged the message: {error}")
+            return Failed(f"The connection to {self._peer} broke before the message was acknowledged: {error}")
         return (await channel.publish([message]))[0]
 
     async def _channel(self, exchange: str) -> AmqpChannel:
@@ -124,30 +126,31 @@ class AmqpPublisher:
         if self._connection is None or self._connection.lost:
             self._channels.clear()
             self._connection = None
-            self._connection = await _connect(self._address, self._dial)
+            self._connection = await self._connect()
         return self._connection
 
+    async def _connect(self) -> AmqpConnection:
+        url, tls = self._address.url, self._address.tls
+        host = url.host or ""
+        connected = await self._dial(host, url.port or default_port(url.scheme))
+        try:
+            _, connection = await asyncio.get_running_loop().create_connection(
+                lambda: AmqpConnection(self._peer),
+                sock=connected,
+                ssl=tls,
+                server_hostname=host if tls is not None else None,
+            )
+        except BaseException:
+            connected.close()
+            raise
+        try:
+            await connection.open(self._address)
+        except BaseException:
+            connection.abort()
+            raise
+        return connection
 
-async def _connect(address: BrokerAddress, dial: Dial) -> AmqpConnection:
-    url, tls = address.url, address.tls
-    host = url.host or ""
-    connected = await dial(host, url.port or default_port(url.scheme))
-    try:
-        _, connection = await asyncio.get_running_loop().create_connection(
-            AmqpConnection, sock=connected, ssl=tls, server_hostname=host if tls is not None else None
-        )
-    except BaseException:
-        connected.close()
-        raise
-    try:
-        await connection.open(address)
-    except BaseException:
-        connection.abort()
-        raise
-    return connection
-
-
-def _refused(closed: ClosedChannel) -> Failed:
-    # Without the permission to write, and for a message that is too large, a retry cannot help.
-    permanent = closed.code in (ACCESS_REFUSED, PRECONDITION_FAILED)
-    return Failed(f"The broker refused the message: {closed.text}", retryable=not permanent)
+    def _refused(self, closed: ClosedChannel) -> Failed:
+        # Without the permission to write, and for a message that is too large, a retry cannot help.
+        permanent = closed.code in (ACCESS_REFUSED, PRECONDITION_FAILED)
+        return Failed(f"{self._peer} refused the message: {closed.text}", retryable=not permanent)

@@ -56,7 +56,8 @@ class _Sent(NamedTuple):
 
 
 class AmqpConnection(asyncio.Protocol):
-    def __init__(self) -> None:
+    def __init__(self, peer: str) -> None:
+        self.peer = peer
         self.lost = False
         self.blocked: str | None = None
         """Why the broker accepts no messages now."""
@@ -76,7 +77,7 @@ class AmqpConnection(asyncio.Protocol):
         """Raises OSError if the broker is not available, BrokerRefusedError if it refuses the user."""
         start = await self._ask(ProtocolHeader(), Connection.Start)
         if "PLAIN" not in start.mechanisms.split():
-            raise BrokerRefusedError(f"The broker offers {start.mechanisms}, and detent authenticates with PLAIN.")
+            raise BrokerRefusedError(f"{self.peer} offers {start.mechanisms}, and detent authenticates with PLAIN.")
         tune = await self._ask(_start_ok(address), Connection.Tune)
         self._frame_max = min(tune.frame_max or MAX_FRAME_BYTES, MAX_FRAME_BYTES)
         self.write(
@@ -152,7 +153,7 @@ class AmqpConnection(asyncio.Protocol):
             if not waiting.done():
                 waiting.set_exception(ConnectionError(reason))
         for channel in self._channels.values():
-            channel.lose(Failed(f"The connection broke before the broker acknowledged the message: {reason}"))
+            channel.lose(Failed(f"The connection to {self.peer} broke before the message was acknowledged: {reason}"))
         self._channels.clear()
 
     def _handle(self, number: int, frame: FrameTypes) -> None:
@@ -191,7 +192,7 @@ class AmqpConnection(asyncio.Protocol):
         self._reason = frame.reply_text
         waiting = self._replies.get(0)
         if waiting is not None and not waiting.done():
-            waiting.set_exception(BrokerRefusedError(f"The broker refused the connection: {frame.reply_text}"))
+            waiting.set_exception(BrokerRefusedError(f"{self.peer} refused the connection: {frame.reply_text}"))
         self.write(marshal(Connection.CloseOk(), 0))
         if self._transport is not None:
             self._transport.close()
@@ -242,7 +243,10 @@ class AmqpChannel:
             answer: asyncio.Future[ChannelAnswer] = asyncio.get_running_loop().create_future()
             futures.append(answer)
             if not self.is_open:
-                answer.set_result(self.closed or Failed("The connection broke before the message was sent."))
+                answer.set_result(
+                    self.closed
+                    or Failed(f"The connection to {self._connection.peer} broke before the message was sent.")
+                )
                 continue
             exchange, routing_key = amqp_route(message.topic)
             message_id = _message_id(message.deduplication_id)
@@ -302,7 +306,7 @@ class AmqpChannel:
                 continue
             words = self._returned.pop(sent.message_id, None)
             if not sent.answer.done():
-                sent.answer.set_result(_answer(sent, words, taken))
+                sent.answer.set_result(_answer(self._connection.peer, sent, words, taken))
 
     def lose(self, answer: ChannelAnswer) -> None:
         for sent in self._under_way.values():
@@ -311,20 +315,20 @@ class AmqpChannel:
         self._under_way.clear()
 
 
-def _answer(sent: _Sent, returned: str | None, taken: bool) -> Answer:
+def _answer(peer: str, sent: _Sent, returned: str | None, taken: bool) -> Answer:
     if returned is not None:
-        return _unroutable(returned, str(sent.receipt.facts["exchange"]), str(sent.receipt.facts["routing_key"]))
+        return _unroutable(peer, returned, str(sent.receipt.facts["exchange"]), str(sent.receipt.facts["routing_key"]))
     if not taken:
-        return Failed("The broker refused the message (basic.nack): a queue is full, or could not store the message.")
+        return Failed(f"{peer} refused the message (basic.nack): a queue is full, or could not store the message.")
     return sent.receipt
 
 
-def _unroutable(words: str, exchange: str, routing_key: str) -> Failed:
+def _unroutable(peer: str, words: str, exchange: str, routing_key: str) -> Failed:
     if exchange:
         place = f"the exchange {exchange!r} has no queue for the routing key {routing_key!r}"
     else:
         place = f"there is no queue {routing_key!r}"
-    return Failed(f"The broker returned the message ({words}): {place}. Declare or bind the queue.")
+    return Failed(f"{peer} returned the message ({words}): {place}. Declare or bind the queue.")
 
 
 def _inexpressible(sentence: str) -> Failed:

@@ -52,6 +52,7 @@ def open_publisher(address: BrokerAddress, dial: Dial) -> Publisher:
 
 
 class _Outgoing(NamedTuple):
+    topic: str
     head: bytes
     tail: bytes
     answer: asyncio.Future[Answer]
@@ -85,11 +86,12 @@ class MqttPublisher:
 
 async def _connect(address: BrokerAddress, dial: Dial) -> _MqttConnection:
     url, tls = address.url, address.tls
-    host = url.host or ""
-    connected = await dial(host, url.port or default_port(url.scheme))
+    host, port = url.host or "", url.port or default_port(url.scheme)
+    peer = f"{url.host_subcomponent}:{port}"
+    connected = await dial(host, port)
     try:
         _, connection = await asyncio.get_running_loop().create_connection(
-            _MqttConnection, sock=connected, ssl=tls, server_hostname=host if tls is not None else None
+            lambda: _MqttConnection(peer), sock=connected, ssl=tls, server_hostname=host if tls is not None else None
         )
     except BaseException:
         connected.close()
@@ -103,13 +105,14 @@ async def _connect(address: BrokerAddress, dial: Dial) -> _MqttConnection:
 
 
 class _MqttConnection(asyncio.Protocol):
-    def __init__(self) -> None:
+    def __init__(self, peer: str) -> None:
         self.lost = False
+        self._peer = peer
         self._loop = asyncio.get_running_loop()
         self._transport: asyncio.Transport | None = None
         self._buffer = bytearray()
         self._opened: asyncio.Future[packets.BrokerReply] = self._loop.create_future()
-        self._under_way: dict[int, asyncio.Future[Answer]] = {}
+        self._under_way: dict[int, _Outgoing] = {}
         self._waiting: deque[_Outgoing] = deque()
         self._identifier = 0
         self._window = MAX_UNDER_WAY
@@ -125,12 +128,12 @@ class _MqttConnection(asyncio.Protocol):
         self._write(packets.connect(client, self._keep_alive, address.username, address.password))
         reason, properties = await self._opened
         if reason == _OLD_PROTOCOL_REFUSED:
-            raise BrokerRefusedError("The broker does not accept MQTT 5, which has headers: update the broker.")
+            raise BrokerRefusedError(f"{self._peer} does not accept MQTT 5, which has headers: update the broker.")
         if reason:
-            words = f"The broker refused the connection: {_words(reason, properties)}"
+            words = f"{self._peer} refused the connection: {_words(reason, properties)}"
             raise ConnectionError(words) if reason in _MAY_PASS else BrokerRefusedError(words)
         if properties.get(packets.MAXIMUM_QOS) == 0:
-            raise BrokerRefusedError("The broker offers QoS 0 only, so that no message is acknowledged.")
+            raise BrokerRefusedError(f"{self._peer} offers QoS 0 only, so that no message is acknowledged.")
         self._window = min(MAX_UNDER_WAY, _number(properties, packets.RECEIVE_MAXIMUM, MAX_UNDER_WAY))
         self._max_packet_bytes = _number(properties, packets.MAXIMUM_PACKET_SIZE, 0) or None
         self._keep_alive = _number(properties, packets.SERVER_KEEP_ALIVE, self._keep_alive)
@@ -158,7 +161,7 @@ class _MqttConnection(asyncio.Protocol):
     def _enqueue(self, message: TopicMessage) -> asyncio.Future[Answer]:
         answer: asyncio.Future[Answer] = self._loop.create_future()
         if self.lost:
-            answer.set_result(NotBegun("The connection to the broker broke before the message was sent."))
+            answer.set_result(NotBegun(f"The connection to {self._peer} broke before the message was sent."))
             return answer
         try:
             head, tail = packets.publish_parts(
@@ -173,23 +176,23 @@ class _MqttConnection(asyncio.Protocol):
         size = len(head) + 2 + len(tail)
         if self._max_packet_bytes is not None and size > self._max_packet_bytes:
             sentence = (
-                f"The message has {size} bytes with its headers; the broker takes at most {self._max_packet_bytes}. "
+                f"The message has {size} bytes with its headers; {self._peer} takes at most {self._max_packet_bytes}. "
                 "Make the payload smaller, or raise the limit of the broker."
             )
             answer.set_result(Failed(sentence, retryable=False))
         else:
-            self._waiting.append(_Outgoing(head, tail, answer))
+            self._waiting.append(_Outgoing(message.topic, head, tail, answer))
         return answer
 
     def _send_waiting(self) -> None:
         """All that the broker's window admits, in one write."""
         parts: list[bytes] = []
         while self._waiting and len(self._under_way) < self._window:
-            head, tail, answer = self._waiting.popleft()
-            if not answer.done():  # or its caller was cancelled
+            outgoing = self._waiting.popleft()
+            if not outgoing.answer.done():  # or its caller was cancelled
                 identifier = self._free_identifier()
-                self._under_way[identifier] = answer
-                parts += (head, identifier.to_bytes(2, "big"), tail)
+                self._under_way[identifier] = outgoing
+                parts += (outgoing.head, identifier.to_bytes(2, "big"), outgoing.tail)
         if parts:
             self._write(b"".join(parts))
 
@@ -221,9 +224,9 @@ class _MqttConnection(asyncio.Protocol):
 
     def _handle(self, kind: int, rest: bytes) -> None:
         if kind == packets.PUBACK:
-            answer = self._under_way.pop(packets.packet_identifier(rest), None)
-            if answer is not None and not answer.done():
-                answer.set_result(_answer_of(packets.puback(rest)))
+            sent = self._under_way.pop(packets.packet_identifier(rest), None)
+            if sent is not None and not sent.answer.done():
+                sent.answer.set_result(self._answer_of(sent.topic, packets.puback(rest)))
         elif kind == packets.CONNACK:
             if not self._opened.done():
                 self._opened.set_result(packets.connack(rest))
@@ -231,6 +234,15 @@ class _MqttConnection(asyncio.Protocol):
             self._silent_pings = 0
         elif kind == packets.DISCONNECT:
             self._reason = _words(*packets.disconnect(rest))
+
+    def _answer_of(self, topic: str, reply: packets.BrokerReply) -> Answer:
+        reason, properties = reply
+        if not reason:
+            return Receipt({"topic": topic})
+        words = _words(reason, properties)
+        if reason < _FAILURE:  # there are no subscribers, and the broker did not keep the message
+            return Receipt({"topic": topic, "reason": words})
+        return Failed(f"{self._peer} refused the message: {words}", retryable=reason in _MAY_PASS)
 
     def connection_lost(self, error: Exception | None) -> None:
         self.lost = True
@@ -240,12 +252,16 @@ class _MqttConnection(asyncio.Protocol):
         if not self._opened.done():
             self._opened.set_exception(ConnectionError(words))
             self._opened.exception()  # whoever waited may have been cancelled
-        for answer in self._under_way.values():
-            if not answer.done():
-                answer.set_result(Failed(f"The connection broke before the broker acknowledged the message: {words}"))
+        for sent in self._under_way.values():
+            if not sent.answer.done():
+                sent.answer.set_result(
+                    Failed(f"The connection to {self._peer} broke before the message was acknowledged: {words}")
+                )
         for waiting in self._waiting:
             if not waiting.answer.done():
-                waiting.answer.set_result(NotBegun(f"The connection broke before the message was sent: {words}"))
+                waiting.answer.set_result(
+                    NotBegun(f"The connection to {self._peer} broke before the message was sent: {words}")
+                )
         self._under_way.clear()
         self._waiting.clear()
 
@@ -272,15 +288,3 @@ def _words(reason: int, properties: packets.Properties) -> str:
     words = _REASONS.get(reason, "reason code")
     said = properties.get(packets.REASON_STRING)
     return f"{words} (0x{reason:02x}){f': {said}' if said else ''}"
-
-
-def _answer_of(reply: packets.BrokerReply) -> Answer:
-    reason, properties = reply
-    if not reason:
-        return _ACKNOWLEDGED
-    if reason < _FAILURE:  # nobody has subscribed, and the broker kept the message for nobody
-        return Receipt({"reason": _words(reason, properties)})
-    return Failed(f"The broker refused the message: {_words(reason, properties)}", retryable=reason in _MAY_PASS)
-
-
-_ACKNOWLEDGED = Receipt({})
