@@ -22,7 +22,7 @@ CLIENTS: dict[str, TopicClient] = {
     "redis": TopicClient("redis", "redis"),
     "nats": TopicClient("nats", "nats"),
     "kafka": TopicClient("kafka", "confluent_kafka"),
-    "sqs": TopicClient("sqs", "aiobotocore"),
+    "sqs": TopicClient("sqs", "aiohttp"),
     "amqp": TopicClient("amqp", "aio_pika"),
     "mqtt": TopicClient("mqtt", "aiomqtt"),
     "pubsub": TopicClient("pubsub", "aiohttp"),

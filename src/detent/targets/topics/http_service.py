@@ -12,6 +12,7 @@ from aiohttp.client_proto import ResponseHandler
 from yarl import URL
 
 from detent.domain.run import Failed
+from detent.domain.topics import has_tls
 from detent.targets.http import retry_after_seconds
 from detent.targets.topics.publisher import BrokerAddress, Dial
 
@@ -126,19 +127,13 @@ async def _send_once(request: aiohttp.ClientRequest, handler: aiohttp.ClientHand
 
 
 def requests_to(address: BrokerAddress, dial: Dial, host: str | None = None) -> ServiceRequests:
-    """Requests to the host of an address: by HTTPS, unless the address has a port and does not ask for HTTPS. So
-    emulators on a port of their own need no certificate, and services on the internet always have one."""
+    """Requests to the host of an address, or to another one at its port."""
     url = address.url
-    host = host or url.raw_host or ""
-    name = f"[{host}]" if ":" in host else host
-    if address.tls is None and speaks_plainly(url):
-        return ServiceRequests(URL(f"http://{name}:{url.explicit_port}/"), dial, None)
+    name = host or url.host_subcomponent or ""
     port = f":{url.explicit_port}" if url.explicit_port else ""
+    if not has_tls(str(url)):
+        return ServiceRequests(URL(f"http://{name}{port}/"), dial, None)
     return ServiceRequests(URL(f"https://{name}{port}/"), dial, address.tls or ssl.create_default_context())
-
-
-def speaks_plainly(url: URL) -> bool:
-    return url.explicit_port not in (None, 443) and url.query.get("scheme", "http") != "https"
 
 
 def failure_of_service(what: str, answer: ServiceAnswer, words: str, *, retryable: bool | None = None) -> Failed:

@@ -28,6 +28,7 @@ from detent.targets.topics.publisher import Answer, BrokerAddress, BrokerRefused
 
 CHECK_SECONDS = 60.0
 METADATA_SECONDS = 10.0
+STEP_SECONDS = 1.0
 BROKER_SECONDS = 2.0
 CLOSE_SECONDS = 3.0
 POLL_SECONDS = 0.5
@@ -115,14 +116,19 @@ class KafkaClient:
         self._thread.start()
 
     async def brokers(self) -> list[tuple[str, int]]:
-        """As the cluster advertises them. Raises OSError if none answers."""
-        try:
-            metadata = await asyncio.to_thread(self._producer.list_topics, timeout=METADATA_SECONDS)
-        except self._kafka.KafkaException as error:
-            if self.failure is not None:
-                raise BrokerRefusedError(self.failure.error) from None
-            raise ConnectionError(None, words_of(error.args[0])) from None
-        return [(broker.host, broker.port) for broker in metadata.brokers.values()]
+        """As the cluster advertises them. Raises OSError if none answers. It is asked in short steps, because the
+        client does not end a question when the cluster refuses its credentials."""
+        until = monotonic() + METADATA_SECONDS
+        while True:
+            try:
+                metadata = await asyncio.to_thread(self._producer.list_topics, timeout=STEP_SECONDS)
+            except self._kafka.KafkaException as error:
+                if self.failure is not None:
+                    raise BrokerRefusedError(self.failure.error) from None
+                if monotonic() >= until:
+                    raise ConnectionError(None, words_of(error.args[0])) from None
+            else:
+                return [(broker.host, broker.port) for broker in metadata.brokers.values()]
 
     async def send(self, messages: Sequence[TopicMessage]) -> list[Answer]:
         batch = _Batch(len(messages), self._loop)

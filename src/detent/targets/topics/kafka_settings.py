@@ -10,7 +10,6 @@ from detent.domain.topics import has_tls
 from detent.targets.topics.publisher import BrokerAddress
 
 DELIVERY_SECONDS = 15
-MECHANISMS = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512")
 
 # A message to such a topic is refused again, whenever it is sent.
 _HOPELESS = frozenset(

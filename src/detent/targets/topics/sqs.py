@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import asyncio
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime
-from typing import Any
+from typing import Any, NamedTuple
 
 import msgspec
 from yarl import URL
@@ -45,6 +45,13 @@ class QueueRefusedError(Exception):
         self.failed = failed
 
 
+class _SentBatch(NamedTuple):
+    """The messages of a request, by their numbers, and the task that sends it."""
+
+    numbers: list[int]
+    task: asyncio.Task[dict[int, Answer]]
+
+
 def open_publisher(address: BrokerAddress, dial: Dial) -> SqsPublisher:
     return SqsPublisher(address, dial)
 
@@ -65,53 +72,47 @@ class SqsPublisher:
         topics: dict[str, list[int]] = {}
         for number, message in enumerate(messages):
             topics.setdefault(message.topic, []).append(number)
+        queues = await asyncio.gather(*(self._queue_url(topic) for topic in topics))
         answers: dict[int, Answer] = {}
-        found = await asyncio.gather(
-            *(self._publish_to(topic, {number: messages[number] for number in numbers})
-              for topic, numbers in topics.items())
-        )  # fmt: skip
-        for of_topic in found:
-            answers.update(of_topic)
+        sending: list[_SentBatch] = []
+        for (topic, numbers), queue in zip(topics.items(), queues, strict=True):
+            if isinstance(queue, Failed):
+                answers.update(dict.fromkeys(numbers, queue))
+                continue
+            entries = []
+            for number in numbers:
+                fault = _body_fault(messages[number])
+                if fault is None:
+                    entries.append(entry_of(number, messages[number], fifo=_is_fifo(topic), delay=self._delay))
+                else:
+                    answers[number] = Failed(fault, retryable=False)
+            sending += self._start(queue, entries)
+        answers.update(await _answers_of(sending))
         return [answers[number] for number in range(len(messages))]
 
-    async def _publish_to(self, topic: str, messages: dict[int, TopicMessage]) -> dict[int, Answer]:
-        try:
-            queue = await self._queue_url(topic)
-        except QueueRefusedError as error:
-            return dict.fromkeys(messages, error.failed)
-        except UnansweredError as error:
-            return dict.fromkeys(messages, Failed(str(error)))
-        fifo = topic.endswith(".fifo")
-        answers: dict[int, Answer] = {}
-        entries: list[Entry] = []
-        for number, message in messages.items():
-            fault = _body_fault(message)
-            if fault is None:
-                entries.append(entry_of(number, message, fifo=fifo, delay=self._delay))
-            else:
-                answers[number] = Failed(fault, retryable=False)
-        under_way: dict[str, asyncio.Task[dict[int, Answer]]] = {}
-        async with asyncio.TaskGroup() as sending:
-            tasks = []
-            for batch in batches_of(entries):
-                groups = {entry["MessageGroupId"] for entry in batch} if fifo else set()
-                earlier = [under_way[group] for group in groups if group in under_way]
-                task = sending.create_task(self._send(queue, batch, earlier))
-                under_way.update(dict.fromkeys(groups, task))
-                tasks.append(task)
-        for task in tasks:
-            answers.update(task.result())
-        return answers
-
-    async def _queue_url(self, topic: str) -> str:
+    async def _queue_url(self, topic: str) -> str | Failed:
         """Of a name; a topic that is a URL already is used as it is. Requests go to the host of the target anyway."""
         if "://" in topic:
             return topic
         known = self._queues.get(topic)
         if known is None:
-            answer = await self._call("GetQueueUrl", {"QueueName": topic})
+            try:
+                answer = await self._call("GetQueueUrl", {"QueueName": topic})
+            except QueueRefusedError as error:
+                return error.failed
+            except UnansweredError as error:
+                return Failed(str(error))
             known = self._queues[topic] = answer["QueueUrl"]
         return known
+
+    def _start(self, queue: str, entries: Sequence[Entry]) -> Iterator[_SentBatch]:
+        last_of: dict[str, asyncio.Task[dict[int, Answer]]] = {}
+        for batch in batches_of(entries):
+            groups = {entry["MessageGroupId"] for entry in batch if "MessageGroupId" in entry}
+            earlier = [last_of[group] for group in groups if group in last_of]
+            task = asyncio.create_task(self._send(queue, batch, earlier))
+            last_of.update(dict.fromkeys(groups, task))
+            yield _SentBatch([int(entry["Id"]) for entry in batch], task)
 
     async def _send(
         self, queue: str, batch: list[Entry], earlier: Sequence[asyncio.Task[dict[int, Answer]]]
@@ -124,8 +125,8 @@ class SqsPublisher:
         except QueueRefusedError as error:
             self._queues = {name: url for name, url in self._queues.items() if url != queue}  # it may be a new one now
             return dict.fromkeys(numbers, error.failed)
-        except (OSError, UnansweredError) as error:
-            return dict.fromkeys(numbers, Failed(_sentence(error)))
+        except UnansweredError as error:
+            return dict.fromkeys(numbers, Failed(str(error)))
         return _answers(answer, numbers)
 
     async def _call(self, action: str, document: dict[str, Any]) -> Any:
@@ -148,6 +149,22 @@ class SqsPublisher:
 
     async def close(self) -> None:
         await self._requests.close()
+
+
+async def _answers_of(sending: Sequence[_SentBatch]) -> dict[int, Answer]:
+    """Of all batches. Raises what a batch raised if nothing was sent at all."""
+    ends = await asyncio.gather(*(batch.task for batch in sending), return_exceptions=True)
+    errors = [end for end in ends if isinstance(end, BaseException)]
+    if errors and len(errors) == len(ends):
+        raise errors[0]
+    answers: dict[int, Answer] = {}
+    for batch, end in zip(sending, ends, strict=True):
+        if isinstance(end, BaseException):
+            failed = Failed(f"The message was not sent: {end}", retryable=isinstance(end, OSError))
+            answers.update(dict.fromkeys(batch.numbers, failed))
+        else:
+            answers.update(end)
+    return answers
 
 
 class _Credentials:
@@ -194,6 +211,10 @@ def is_region(url: URL) -> bool:
 
 def service_host(region: str) -> str:
     return f"sqs.{region}.amazonaws.com{'.cn' if region.startswith('cn-') else ''}"
+
+
+def _is_fifo(topic: str) -> bool:
+    return topic.endswith(".fifo")
 
 
 def _body_fault(message: TopicMessage) -> str | None:
@@ -247,7 +268,3 @@ def _words_of(answer: ServiceAnswer) -> tuple[str, str]:
 
 def _is_throttling(code: str) -> bool:
     return any(part in code for part in _THROTTLING)
-
-
-def _sentence(error: Exception) -> str:
-    return str(error) if isinstance(error, UnansweredError) else f"The message was not sent: {error}."
