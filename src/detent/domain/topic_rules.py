@@ -16,7 +16,7 @@ from yarl import URL
 from detent.domain.job import TargetCredentials, TopicTarget
 from detent.domain.refusal import pointer_to
 from detent.domain.target_url import TargetError, UrlForm, parse_url
-from detent.domain.topics import PROTOCOLS, SCHEMES, has_tls, protocol_of
+from detent.domain.topics import PROTOCOLS, SCHEMES, protocol_of
 
 TOPIC_FORM = UrlForm(
     frozenset(SCHEMES),
@@ -52,10 +52,6 @@ def check_topic(target: TopicTarget) -> None:
         _check_credentials(target.credentials)
     if rules.check_whole is not None:
         rules.check_whole(target)
-    if not isinstance(target.tls, UnsetType) and not has_tls(target.url):
-        raise TargetError(
-            pointer_to("target", "tls"), f"The address begins with {url.scheme}://, which has no TLS; remove tls."
-        )
 
 
 def parse_topic_url(url: str) -> URL:

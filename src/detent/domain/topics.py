@@ -40,6 +40,12 @@ def has_tls(url: str) -> bool:
 _SERVICE_WITHOUT_TLS = re.compile(r"[^/?#:]*://(?:\[[^\]/?#]*\]|[^/?#:\[]*):(?!443\b)\d+(?![^#]*[?&]scheme=https\b)")
 
 
+def tls_schemes() -> str:
+    """Those with TLS, as a sentence lists them."""
+    found = [f"{scheme}://" for scheme in SCHEMES if scheme not in PROTOCOLS]
+    return f"{', '.join(found[:-1])} or {found[-1]}"
+
+
 _OWN_PORTS: dict[str, frozenset[int]] = {
     "redis": frozenset({6379, 6380}),
     "kafka": frozenset({9092}),
