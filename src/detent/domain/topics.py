@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Literal, get_args
 
 TopicProtocol = Literal["redis", "kafka", "sqs", "nats", "amqp", "pubsub", "mqtt"]
@@ -30,7 +31,13 @@ def protocol_of(url: str) -> str:
 
 def has_tls(url: str) -> bool:
     scheme = url.partition(":")[0].lower()
+    if scheme in ("sqs", "pubsub"):
+        return _SERVICE_WITHOUT_TLS.match(url) is None
     return scheme in _SCHEMES and scheme not in PROTOCOLS
+
+
+# SQS and Pub/Sub have TLS, but for endpoints on a port of their own that do not ask for it: emulators have none.
+_SERVICE_WITHOUT_TLS = re.compile(r"[^/?#:]*://(?:\[[^\]/?#]*\]|[^/?#:\[]*):(?!443\b)\d+(?![^#]*[?&]scheme=https\b)")
 
 
 def tls_schemes() -> str:

@@ -22,7 +22,7 @@ CLIENTS: dict[str, TopicClient] = {
     "redis": TopicClient("redis", "redis"),
     "nats": TopicClient("nats", "nats"),
     "kafka": TopicClient("kafka", "confluent_kafka"),
-    "sqs": TopicClient("sqs", "aiobotocore"),
+    "sqs": TopicClient("sqs", "aiohttp"),
     "amqp": TopicClient("amqp", "pamqp"),
     "mqtt": TopicClient("mqtt", "asyncio"),
     "pubsub": TopicClient("pubsub", "aiohttp"),
