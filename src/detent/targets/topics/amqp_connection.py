@@ -8,7 +8,7 @@ import asyncio
 import struct
 from collections.abc import Iterator, Sequence
 from hashlib import sha256
-from typing import NamedTuple, TypeVar
+from typing import NamedTuple, TypeVar, cast
 from urllib.parse import unquote
 
 from pamqp.body import ContentBody
@@ -131,8 +131,7 @@ class AmqpConnection(asyncio.Protocol):
     # --- of asyncio ---
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        assert isinstance(transport, asyncio.Transport)
-        self._transport = transport
+        self._transport = cast("asyncio.Transport", transport)  # those of uvloop have other base classes
 
     def data_received(self, data: bytes) -> None:
         self._heard_at = self._loop.time()

@@ -11,7 +11,7 @@ import secrets
 import struct
 from collections import deque
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import NamedTuple, cast
 
 from detent.domain.run import Failed, NotBegun
 from detent.domain.topics import default_port
@@ -207,8 +207,7 @@ class _MqttConnection(asyncio.Protocol):
             self._transport.write(data)
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        assert isinstance(transport, asyncio.Transport)
-        self._transport = transport
+        self._transport = cast("asyncio.Transport", transport)  # those of uvloop have other base classes
 
     def data_received(self, data: bytes) -> None:
         self._buffer += data
