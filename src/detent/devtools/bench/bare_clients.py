@@ -136,10 +136,16 @@ async def kafka(url: URL, topic: str) -> AsyncIterator[SendMany]:
     producer = Producer({**settings, "log_level": 0})
 
     def produce(messages: Sequence[TopicMessage]) -> None:
+        refused: list[Any] = []
+
+        def report(error: Any, _: Any) -> None:
+            if error is not None:
+                refused.append(error)
+
         for message in messages:
             headers: list[tuple[str, Any]] = [(name, value.encode()) for name, value in message.headers.items()]
-            producer.produce(topic, message.body, message.key.encode(), headers=headers)
-        if producer.flush(60):
+            producer.produce(topic, message.body, message.key.encode(), headers=headers, on_delivery=report)
+        if producer.flush(60) or refused:
             raise Unavailable("The server of the measurement did not acknowledge all messages.")
 
     async def send(messages: Sequence[TopicMessage]) -> None:
