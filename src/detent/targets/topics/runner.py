@@ -12,7 +12,7 @@ from functools import lru_cache
 from typing import TYPE_CHECKING
 
 from aiohttp.abc import AbstractResolver
-from msgspec import UnsetType
+from msgspec import UNSET, UnsetType
 from yarl import URL
 
 from detent.domain.documents import encode_json
@@ -55,6 +55,12 @@ def _texts(tls: TargetTls) -> tuple[str | None, str | None]:
     """The worker has filled in what refers to a secret."""
     ca, certificate = tls.ca, tls.client_certificate
     return ca if isinstance(ca, str) else None, certificate if isinstance(certificate, str) else None
+
+
+@lru_cache(maxsize=1024)
+def _open_address(url: str, ambient: bool) -> BrokerAddress:
+    """Of a server without credentials and TLS."""
+    return BrokerAddress(_address(url)[0], ambient=ambient)
 
 
 class TopicTargetRunner:
@@ -131,6 +137,8 @@ class TopicTargetRunner:
     # --- the server ---
 
     async def _broker(self, target: TopicTarget, tenant: int) -> BrokerAddress | Failed:
+        if target.credentials is UNSET and target.tls is UNSET and not has_tls(target.url):
+            return _open_address(target.url, tenant == DEFAULT_TENANT)
         url = _address(target.url)[0]
         username = password = None
         if not isinstance(target.credentials, UnsetType):
