@@ -116,7 +116,7 @@ async def _drained(look: Any) -> int:
 
 async def _delivery(look: Any, holder: Holder, enqueued: Sequence[str]) -> Delivery:
     rows = {run: _status(status, reason) for run, status, reason in await look.fetch(READ_RUNS, ON_DEMAND, holder.name)}
-    return Delivery(holder.name, holder.deduplicates, enqueued, rows, await holder.run_ids(len(rows)))
+    return Delivery(holder.name, holder.deduplicates, enqueued, rows, await holder.run_ids())
 
 
 def _status(status: int, reason: str | None) -> str:

@@ -26,8 +26,8 @@ class Holder(Protocol):
 
     async def create(self) -> None: ...
 
-    async def run_ids(self, expected: int) -> list[str]:
-        """The run of every message that the broker holds: at least `expected`."""
+    async def run_ids(self) -> list[str]:
+        """The run of every message that the broker holds."""
         ...
 
 
@@ -46,7 +46,7 @@ class BrokerHolder:
     async def create(self) -> None:
         await self._broker.create(self._topic)
 
-    async def run_ids(self, expected: int) -> list[str]:
+    async def run_ids(self) -> list[str]:
         return [message.headers[RUN_ID] for message in await self._broker.read(self._topic)]
 
 
@@ -65,7 +65,7 @@ class FifoHolder:
     async def create(self) -> None:
         self._queue = self._server.create("runs.fifo")
 
-    async def run_ids(self, expected: int) -> list[str]:
+    async def run_ids(self) -> list[str]:
         """All of them: FIFO queues hide the messages of a group while one of them is out."""
         messages = self._server.receive(self._queue, self._server.count(self._queue))
         return [message["MessageAttributes"][RUN_ID]["StringValue"] for message in messages]
@@ -85,8 +85,19 @@ class KafkaHolder:
 
     async def create(self) -> None: ...
 
-    async def run_ids(self, expected: int) -> list[str]:
-        return [record.headers[RUN_ID] for record in self._server.records(self._topic, expected)]
+    async def run_ids(self) -> list[str]:
+        return [record.headers[RUN_ID] for record in self._server.records(self._topic, self._count())]
+
+    def _count(self) -> int:
+        from confluent_kafka import Consumer, TopicPartition
+
+        consumer = Consumer({"bootstrap.servers": self._server.bootstrap, "group.id": "count"})
+        try:
+            partitions = consumer.list_topics(self._topic, timeout=10).topics[self._topic].partitions
+            ends = [consumer.get_watermark_offsets(TopicPartition(self._topic, number)) for number in partitions]
+        finally:
+            consumer.close()
+        return sum(high - low for low, high in ends)
 
 
 @asynccontextmanager
