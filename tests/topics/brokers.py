@@ -22,9 +22,11 @@ from typing import Any, ClassVar, NamedTuple, NoReturn
 import pytest
 
 from detent.domain.job import TargetCredentials, TargetTls, TopicTarget
-from tests.support.brokers import PASSWORD, USER
+from tests.support import brokers as installed
 from tests.support.certificates import Authority
 from tests.support.servers import Server
+
+USER, PASSWORD = installed.USER, installed.PASSWORD
 
 
 class Received(NamedTuple):

@@ -23,11 +23,10 @@ from detent.targets.topics import runner as runner_module
 from detent.targets.topics.clients import available_protocols, opener_of
 from detent.targets.topics.runner import TopicTargetRunner
 from detent.worker.execute import execute
-from tests.support.brokers import USER
 from tests.support.servers import free_port
 from tests.support.waiting import until
 from tests.targets.target_helpers import failed, succeeded
-from tests.topics.brokers import Broker, RedisBroker
+from tests.topics.brokers import USER, Broker, RedisBroker
 from tests.topics.conftest import Start
 from tests.topics.topic_calls import topic_call
 

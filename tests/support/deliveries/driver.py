@@ -11,9 +11,9 @@ from typing import Any, NamedTuple
 from detent.domain.identity import ON_DEMAND
 from tests.support.deliveries.checker import GIVEN_UP, Delivery
 from tests.support.deliveries.holders import Holder, holding
+from tests.support.fleet.checker import DEAD, SUCCEEDED
 from tests.support.fleet.network import Links
 from tests.support.fleet.servers import Server
-from tests.support.orders.checker import DEAD, SUCCEEDED
 from tests.support.orders.driver import Scale, Trade
 from tests.support.processes import START_SECONDS
 from tests.support.waiting import until
