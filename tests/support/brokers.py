@@ -5,10 +5,10 @@ from __future__ import annotations
 import base64
 import hashlib
 import json
-import os
 import subprocess
 from pathlib import Path
 
+from detent.devtools.bench.broker_servers import rabbitmq_environ, rabbitmq_names
 from tests.support.certificates import Authority
 from tests.support.servers import MOSQUITTO, RABBITMQ, Server, free_port
 
@@ -33,8 +33,6 @@ class RabbitMQ(Server):
         super().__init__(folder)
         self.tls_port = free_port()
         self.authority = _with_certificate(folder)
-        self._names = free_port()
-        self._distribution = free_port()
         self._mapper: subprocess.Popen[bytes] | None = None
 
     @property
@@ -42,26 +40,7 @@ class RabbitMQ(Server):
         return f"amqp://127.0.0.1:{self.port}/"
 
     def environ(self) -> dict[str, str]:
-        """A node without plugins whose cookie and names are its own: an epmd of the machine is not asked."""
-        folder = self.folder
-        return {
-            **os.environ,
-            "HOME": str(folder),
-            "ERL_EPMD_PORT": str(self._names),
-            "ERL_EPMD_ADDRESS": "127.0.0.1",
-            "RABBITMQ_NODENAME": f"detent{self.port}@localhost",
-            "RABBITMQ_NODE_IP_ADDRESS": "127.0.0.1",
-            "RABBITMQ_NODE_PORT": str(self.port),
-            "RABBITMQ_DIST_PORT": str(self._distribution),
-            "RABBITMQ_MNESIA_BASE": str(folder / "data"),
-            "RABBITMQ_LOG_BASE": str(folder),
-            "RABBITMQ_LOGS": "-",
-            "RABBITMQ_CONF_ENV_FILE": str(folder / "none"),
-            "RABBITMQ_CONFIG_FILE": str(folder / "rabbitmq.conf"),
-            "RABBITMQ_ENABLED_PLUGINS_FILE": str(folder / "plugins"),
-            "RABBITMQ_SERVER_ADDITIONAL_ERL_ARGS": "+S 1:1 +sbwt none +sbwtdcpu none +sbwtdio none",
-            "RUNNING_UNDER_SYSTEMD": "1",  # the script becomes the server, so that a kill reaches it
-        }
+        return dict(rabbitmq_environ(self.folder, self.port))
 
     def command(self) -> list[str]:
         self.folder.joinpath("plugins").write_text("[].\n")
@@ -77,8 +56,8 @@ class RabbitMQ(Server):
         return [str(RABBITMQ)]
 
     def start(self) -> None:
-        # The node would start one that stays behind: it becomes a daemon.
-        self._mapper = subprocess.Popen(["epmd", "-port", str(self._names)], cwd=self.folder, env=self.environ())
+        names = rabbitmq_names(self.folder, self.port)
+        self._mapper = subprocess.Popen(names, cwd=self.folder, env=self.environ())
         super().start()
 
     def kill(self) -> None:
