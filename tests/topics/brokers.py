@@ -22,10 +22,11 @@ from typing import Any, ClassVar, NamedTuple, NoReturn
 import pytest
 
 from detent.domain.job import TargetCredentials, TargetTls, TopicTarget
+from tests.support import brokers as installed
 from tests.support.certificates import Authority
 from tests.support.servers import Server
 
-USER, PASSWORD = "publisher", "correct-horse"
+USER, PASSWORD = installed.USER, installed.PASSWORD
 
 
 class Received(NamedTuple):
@@ -57,6 +58,8 @@ class Broker(Server):
     can_secure: ClassVar[bool] = True
     can_encrypt: ClassVar[bool] = True
     can_restart: ClassVar[bool] = True
+    # How often the short variants of tests kill it: one may need ten seconds to start.
+    kills: ClassVar[int] = 3
     illegal_topics: ClassVar[tuple[str, ...]] = ()
 
     def __init__(self, folder: Path, *, secured: bool = False, encrypted: bool = False) -> None:

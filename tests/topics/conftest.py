@@ -12,7 +12,9 @@ import pytest
 from detent.domain.target_access import PRIVATE_TOO
 from detent.targets.policies import FixedPolicy
 from detent.targets.topics.runner import TopicTargetRunner
+from tests.support.brokers import Mosquitto, RabbitMQ
 from tests.topics.brokers import BROKERS, Broker, running_broker
+from tests.topics.debian_brokers import MosquittoBroker, RabbitBroker
 
 Start = Callable[..., Broker]
 
@@ -32,6 +34,20 @@ def start_broker() -> Iterator[Start]:
             return started[key]
 
         yield start
+
+
+@pytest.fixture
+def rabbitmq_server(start_broker: Start) -> RabbitMQ:
+    broker = start_broker("rabbitmq")
+    assert isinstance(broker, RabbitBroker)
+    return broker.server
+
+
+@pytest.fixture
+def mosquitto_server(start_broker: Start) -> Mosquitto:
+    broker = start_broker("mosquitto")
+    assert isinstance(broker, MosquittoBroker)
+    return broker.server
 
 
 @pytest.fixture(params=BROKERS)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Literal, get_args
 
 from yarl import URL
@@ -32,7 +33,13 @@ def protocol_of(url: str) -> str:
 
 def has_tls(url: str) -> bool:
     scheme = url.partition(":")[0].lower()
+    if scheme in ("sqs", "pubsub"):
+        return _SERVICE_WITHOUT_TLS.match(url) is None
     return scheme in _SCHEMES and scheme not in PROTOCOLS
+
+
+# SQS and Pub/Sub have TLS, but for endpoints on a port of their own that do not ask for it: emulators have none.
+_SERVICE_WITHOUT_TLS = re.compile(r"[^/?#:]*://(?:\[[^\]/?#]*\]|[^/?#:\[]*):(?!443\b)\d+(?![^#]*[?&]scheme=https\b)")
 
 
 def tls_schemes() -> str:
@@ -85,3 +92,10 @@ def server_of(url: URL) -> tuple[str, int]:
 def extra_of(protocol: str) -> str:
     """The extra of the package that installs the client of a protocol."""
     return "rabbitmq" if protocol == "amqp" else protocol
+
+
+def amqp_route(topic: str) -> tuple[str, str]:
+    """The exchange and the routing key of a topic of RabbitMQ: `exchange/routing.key`, or the name of a queue, to which
+    the default exchange routes. A queue with a slash in its name is written with one more in front."""
+    exchange, slash, routing_key = topic.partition("/")
+    return (exchange, routing_key) if slash else ("", topic)

@@ -22,9 +22,9 @@ CLIENTS: dict[str, TopicClient] = {
     "redis": TopicClient("redis", "redis"),
     "nats": TopicClient("nats", "nats"),
     "kafka": TopicClient("kafka", "confluent_kafka"),
-    "sqs": TopicClient("sqs", "aiobotocore"),
-    "amqp": TopicClient("amqp", "aio_pika"),
-    "mqtt": TopicClient("mqtt", "aiomqtt"),
+    "sqs": TopicClient("sqs", "aiohttp"),
+    "amqp": TopicClient("amqp", "pamqp"),
+    "mqtt": TopicClient("mqtt", "asyncio"),
     "pubsub": TopicClient("pubsub", "aiohttp"),
 }
 

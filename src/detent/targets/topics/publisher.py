@@ -58,6 +58,12 @@ class BrokerAddress(NamedTuple):
     password: str | None = None
     tls: ssl.SSLContext | None = None
     """None: the connection has no TLS."""
+    ca: str | None = None
+    client_certificate: str | None = None
+    """The PEM texts of `tls`, for clients that cannot use a context of Python."""
+    ambient: bool = False
+    """Whether the publisher may use the identity of the machine where it has no credentials: only the tenant of the
+    operator may."""
 
     def __repr__(self) -> str:
         """Without the password."""

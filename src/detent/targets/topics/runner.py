@@ -12,11 +12,11 @@ from functools import lru_cache
 from typing import TYPE_CHECKING
 
 from aiohttp.abc import AbstractResolver
-from msgspec import UnsetType
+from msgspec import UNSET, UnsetType
 from yarl import URL
 
 from detent.domain.documents import encode_json
-from detent.domain.job import TargetTls, TopicTarget
+from detent.domain.job import DEFAULT_TENANT, TargetTls, TopicTarget
 from detent.domain.run import Call, Failed, NotBegun, Outcome, Succeeded
 from detent.domain.secret_ref import SecretRef
 from detent.domain.target_access import RulesKey, TargetFault, TargetRules
@@ -51,6 +51,18 @@ def _address(url: str) -> tuple[URL, str, str]:
     return parsed, protocol_of(url), f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
 
 
+def _texts(tls: TargetTls) -> tuple[str | None, str | None]:
+    """The worker has filled in what refers to a secret."""
+    ca, certificate = tls.ca, tls.client_certificate
+    return ca if isinstance(ca, str) else None, certificate if isinstance(certificate, str) else None
+
+
+@lru_cache(maxsize=1024)
+def _open_address(url: str, ambient: bool) -> BrokerAddress:
+    """Of a server without credentials and TLS."""
+    return BrokerAddress(_address(url)[0], ambient=ambient)
+
+
 class TopicTargetRunner:
     """Sends to topics; one for a whole worker."""
 
@@ -79,7 +91,7 @@ class TopicTargetRunner:
         assert isinstance(target, TopicTarget)
         try:
             message = message_of(call)
-            address = await self._broker(target)
+            address = await self._broker(target, call.tenant)
             opener = opener_of(protocol_of(target.url))
         except (TargetError, UnfilledSecretError) as error:
             return Failed(str(error), retryable=False)
@@ -124,7 +136,9 @@ class TopicTargetRunner:
 
     # --- the server ---
 
-    async def _broker(self, target: TopicTarget) -> BrokerAddress | Failed:
+    async def _broker(self, target: TopicTarget, tenant: int) -> BrokerAddress | Failed:
+        if target.credentials is UNSET and target.tls is UNSET and not has_tls(target.url):
+            return _open_address(target.url, tenant == DEFAULT_TENANT)
         url = _address(target.url)[0]
         username = password = None
         if not isinstance(target.credentials, UnsetType):
@@ -132,7 +146,11 @@ class TopicTargetRunner:
         if isinstance(username, SecretRef) or isinstance(password, SecretRef):
             return Failed("target.credentials refers to a secret, and only a worker of a cluster can fill it in.")
         context = await self._tls(target)
-        return context if isinstance(context, Failed) else BrokerAddress(url, username, password, context)
+        if isinstance(context, Failed):
+            return context
+        texts = () if isinstance(target.tls, UnsetType) else _texts(target.tls)
+        address = BrokerAddress(url, username, password, context, *texts)
+        return address._replace(ambient=True) if tenant == DEFAULT_TENANT else address
 
     async def _tls(self, target: TopicTarget) -> ssl.SSLContext | Failed | None:
         if isinstance(target.tls, TargetTls):
