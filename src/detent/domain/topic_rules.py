@@ -16,7 +16,7 @@ from yarl import URL
 from detent.domain.job import TargetCredentials, TopicTarget
 from detent.domain.refusal import pointer_to
 from detent.domain.target_url import TargetError, UrlForm, parse_url
-from detent.domain.topics import PROTOCOLS, SCHEMES, protocol_of
+from detent.domain.topics import PROTOCOLS, SCHEMES, has_tls, protocol_of
 
 TOPIC_FORM = UrlForm(
     frozenset(SCHEMES),

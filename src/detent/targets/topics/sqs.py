@@ -16,6 +16,7 @@ import msgspec
 from yarl import URL
 
 from detent.domain.run import Failed
+from detent.targets.text import one_line
 from detent.targets.topics.aws_signature import AwsCredentials, signed_headers
 from detent.targets.topics.http_service import ServiceAnswer, UnansweredError, failure_of_service, requests_to
 from detent.targets.topics.publisher import Answer, BrokerAddress, BrokerRefusedError, Dial, Receipt, TopicMessage
@@ -127,7 +128,7 @@ class SqsPublisher:
             return dict.fromkeys(numbers, error.failed)
         except UnansweredError as error:
             return dict.fromkeys(numbers, Failed(str(error)))
-        return _answers(answer, numbers)
+        return _answers(self._requests.peer, answer, numbers)
 
     async def _call(self, action: str, document: dict[str, Any]) -> Any:
         credentials = await self._credentials.read()
@@ -144,7 +145,7 @@ class SqsPublisher:
         )  # fmt: skip
         answer = await self._requests.post("/", body, signed)
         if answer.status != 200:
-            raise _refusal(answer)
+            raise _refusal(self._requests.peer, answer)
         return msgspec.json.decode(answer.body)
 
     async def close(self) -> None:
@@ -227,7 +228,7 @@ def _body_fault(message: TopicMessage) -> str | None:
     return None
 
 
-def _answers(answer: Any, numbers: Sequence[int]) -> dict[int, Answer]:
+def _answers(peer: str, answer: Any, numbers: Sequence[int]) -> dict[int, Answer]:
     found: dict[int, Answer] = {}
     for entry in answer.get("Successful") or ():
         facts = {"message_id": entry["MessageId"], "sequence_number": entry.get("SequenceNumber")}
@@ -236,23 +237,22 @@ def _answers(answer: Any, numbers: Sequence[int]) -> dict[int, Answer]:
         code = str(entry.get("Code", ""))
         throttled = _is_throttling(code)
         found[int(entry["Id"])] = Failed(
-            f"SQS refused the message: {entry.get('Message') or code}",
+            f"{peer} refused the message: {one_line(str(entry.get('Message') or code)).rstrip('.')}.",
             retryable=throttled or not entry.get("SenderFault", False),
             retry_after=THROTTLED_PAUSE_SECONDS if throttled else None,
         )
-    missing = Failed("SQS did not say whether it has the message.")
+    missing = Failed(f"{peer} did not say whether it has the message.")
     return {number: found.get(number, missing) for number in numbers}
 
 
-def _refusal(answer: ServiceAnswer) -> Exception:
+def _refusal(peer: str, answer: ServiceAnswer) -> Exception:
     code, words = _words_of(answer)
-    what = f"SQS answered with status {answer.status}"
     if any(part in code for part in _UNKNOWN_CLIENT):
-        return BrokerRefusedError(f"{what}: {words}")
+        return BrokerRefusedError(f"{peer} refused the credentials: {one_line(words).rstrip('.')}.")
     if _is_throttling(code):
         wait = answer.retry_after or THROTTLED_PAUSE_SECONDS
-        return QueueRefusedError(failure_of_service(what, answer._replace(retry_after=wait), words, retryable=True))
-    return QueueRefusedError(failure_of_service(what, answer, words))
+        return QueueRefusedError(failure_of_service(peer, answer._replace(retry_after=wait), words, retryable=True))
+    return QueueRefusedError(failure_of_service(peer, answer, words))
 
 
 def _words_of(answer: ServiceAnswer) -> tuple[str, str]:
