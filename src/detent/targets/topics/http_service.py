@@ -12,7 +12,7 @@ from aiohttp.client_proto import ResponseHandler
 from yarl import URL
 
 from detent.domain.run import Failed
-from detent.domain.topics import has_tls
+from detent.domain.topics import has_tls, server_of
 from detent.targets.http import retry_after_seconds
 from detent.targets.text import one_line
 from detent.targets.topics.publisher import BrokerAddress, Dial
@@ -132,12 +132,12 @@ async def _send_once(request: aiohttp.ClientRequest, handler: aiohttp.ClientHand
         raise UnansweredError(f"The connection to {request.url.authority} broke before it answered.") from error
 
 
-def requests_to(address: BrokerAddress, dial: Dial, host: str | None = None) -> ServiceRequests:
-    """Requests to the host of an address, or to another one at its port."""
-    url = address.url
-    name = host or url.host_subcomponent or ""
-    port = f":{url.explicit_port}" if url.explicit_port else ""
-    if not has_tls(str(url)):
+def requests_to(address: BrokerAddress, dial: Dial) -> ServiceRequests:
+    """Requests to the server of an address."""
+    host, _ = server_of(address.url)
+    name = f"[{host}]" if ":" in host else host
+    port = f":{address.url.explicit_port}" if address.url.explicit_port else ""
+    if not has_tls(str(address.url)):
         return ServiceRequests(URL(f"http://{name}{port}/"), dial, None)
     return ServiceRequests(URL(f"https://{name}{port}/"), dial, address.tls or ssl.create_default_context())
 

@@ -7,15 +7,14 @@ queue: they keep their order.
 from __future__ import annotations
 
 import asyncio
-import re
 from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime
 from typing import Any, NamedTuple
 
 import msgspec
-from yarl import URL
 
 from detent.domain.run import Failed
+from detent.domain.topics import is_sqs_region
 from detent.targets.text import one_line
 from detent.targets.topics.aws_signature import AwsCredentials, signed_headers
 from detent.targets.topics.http_service import ServiceAnswer, UnansweredError, failure_of_service, requests_to
@@ -30,7 +29,6 @@ NO_CREDENTIALS = (
     "key as password."
 )
 
-_REGION = re.compile(r"[a-z]{2,3}(-[a-z]+)+-[0-9]+")
 _THROTTLING = ("Throttl", "TooManyRequests", "RequestLimitExceeded", "SlowDown", "KmsThrottled")
 # Whoever has such keys can send nothing at all. Other refusals may concern one queue.
 _UNKNOWN_CLIENT = ("InvalidClientTokenId", "SignatureDoesNotMatch", "UnrecognizedClient", "InvalidAccessKeyId")
@@ -60,10 +58,8 @@ def open_publisher(address: BrokerAddress, dial: Dial) -> SqsPublisher:
 class SqsPublisher:
     def __init__(self, address: BrokerAddress, dial: Dial) -> None:
         url = address.url
-        host = url.raw_host or ""
-        in_aws = is_region(url)
-        self._region = host if in_aws else url.query.get("region", DEFAULT_REGION)
-        self._requests = requests_to(address, dial, service_host(host) if in_aws else None)
+        self._region = url.raw_host or "" if is_sqs_region(url) else url.query.get("region", DEFAULT_REGION)
+        self._requests = requests_to(address, dial)
         delay = url.query.get("delay_seconds")
         self._delay = int(delay) if delay else None
         self._credentials = _Credentials(address)
@@ -203,15 +199,6 @@ class _Credentials:
             return None
         frozen = self._chain.get_frozen_credentials()
         return AwsCredentials(frozen.access_key, frozen.secret_key, frozen.token)
-
-
-def is_region(url: URL) -> bool:
-    """`sqs://eu-central-1/` is SQS of AWS there; every other host is an endpoint."""
-    return url.explicit_port is None and _REGION.fullmatch(url.raw_host or "") is not None
-
-
-def service_host(region: str) -> str:
-    return f"sqs.{region}.amazonaws.com{'.cn' if region.startswith('cn-') else ''}"
 
 
 def _is_fifo(topic: str) -> bool:
