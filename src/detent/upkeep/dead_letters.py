@@ -141,7 +141,7 @@ def document_of(letter: DeadLetter, key: str) -> dict[str, Any]:
         "scheduled_at": instant_text(letter.key.scheduled_at),
         "finished_at": instant_text(letter.finished_at),
         "idempotency_key": key,
-        "attempts": letter.attempt,
+        "attempt": letter.attempt,
         "reason": letter.reason,
         "error": letter.error,
         "payload": None if letter.payload is None else msgspec.json.decode(letter.payload),
