@@ -74,6 +74,7 @@ BEYOND_ITS_WORK = (
 UNSEEN = {
     *(("expectations", "INSERT"), ("expectations", "DELETE"), ("tenant_jobs", "INSERT")),
     *(("unique_keys", "INSERT"), ("unique_keys", "UPDATE"), ("run_payloads", "INSERT")),
+    ("dead_letters", "INSERT"),
 }
 
 

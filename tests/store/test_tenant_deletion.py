@@ -84,6 +84,8 @@ async def world(store: Store, sql: Any) -> World:
               SELECT s, 'customer', 0, job, 40000, now() FROM one, unnest(ARRAY[job, -tenant]) s),
         t AS (INSERT INTO key_rates (scope, key, next_at)
               SELECT s, 'customer', now() FROM one, unnest(ARRAY[job, -tenant]) s),
+        v AS (INSERT INTO dead_letters (job, scheduled_at, serial, token, revision, attempt, finished_at)
+              SELECT job, now(), 0, 1, 1, 1, now() FROM one),
         u AS (INSERT INTO enqueue_grants (tenant, role) SELECT tenant, 'app' FROM one)
         SELECT FROM one
         """,

@@ -47,6 +47,8 @@ class Broker(Server):
     protocol: ClassVar[str]
     # A message with an idempotency key that it has is not stored again.
     deduplicates: ClassVar[bool] = False
+    # It says so when it has the message already.
+    names_duplicates: ClassVar[bool] = True
     # Messages of one key are read in the order in which they were acknowledged.
     ordered: ClassVar[bool] = True
     # What was acknowledged is there after kill -9.
@@ -60,6 +62,8 @@ class Broker(Server):
     can_restart: ClassVar[bool] = True
     # How often the short variants of tests kill it: one may need ten seconds to start.
     kills: ClassVar[int] = 3
+    # How many times fewer messages a test sends, where the server of the tests needs long for each.
+    slow: ClassVar[int] = 1
     illegal_topics: ClassVar[tuple[str, ...]] = ()
 
     def __init__(self, folder: Path, *, secured: bool = False, encrypted: bool = False) -> None:
@@ -257,11 +261,18 @@ def _stream(topic: str) -> str:
     return topic.replace(".", "_")
 
 
+# Here, because they are made of what is above.
+from tests.topics.cloud_brokers import KafkaBroker, PubsubBroker, SqsBroker, SqsFifoBroker  # noqa: E402
+
 BROKERS: dict[str, type[Broker]] = {
     "redis": RedisBroker,
     "redis-list": RedisList,
     "valkey": ValkeyBroker,
     "nats": NatsBroker,
+    "kafka": KafkaBroker,
+    "sqs": SqsBroker,
+    "sqs-fifo": SqsFifoBroker,
+    "pubsub": PubsubBroker,
 }
 
 

@@ -9,8 +9,9 @@ import json
 import os
 import socket
 import ssl
+import threading
 from collections.abc import AsyncIterator, Iterator, Sequence
-from contextlib import asynccontextmanager, contextmanager
+from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
 from typing import Any, NamedTuple
 
 from aiohttp import web
@@ -47,14 +48,17 @@ class KafkaServer:
     def __init__(self, bootstrap: str) -> None:
         self.bootstrap = bootstrap
 
-    def records(self, topic: str, count: int, seconds: float = 20.0) -> list[KafkaRecord]:
-        """The first so many messages of a topic, from all its partitions."""
+    def records(self, topic: str, count: int | None = None, seconds: float = 20.0) -> list[KafkaRecord]:
+        """The first so many messages of a topic, or all, from all its partitions."""
         from confluent_kafka import Consumer, TopicPartition
 
         consumer = Consumer({"bootstrap.servers": self.bootstrap, "group.id": "test", "enable.auto.commit": False})
         try:
             partitions = consumer.list_topics(topic, timeout=10).topics[topic].partitions
             consumer.assign([TopicPartition(topic, number, 0) for number in partitions])
+            if count is None:
+                ends = [consumer.get_watermark_offsets(TopicPartition(topic, number)) for number in partitions]
+                count = sum(high for _, high in ends)
             found: list[KafkaRecord] = []
             while len(found) < count:
                 batch = consumer.consume(count - len(found), timeout=seconds)
@@ -110,8 +114,11 @@ class SqsServer:
             )
             messages = answer.get("Messages", [])
             assert messages, f"only {len(found)} of {count} messages are in the queue"
-            for message in messages:
-                self.client.delete_message(QueueUrl=queue, ReceiptHandle=message["ReceiptHandle"])
+            handles = [
+                {"Id": str(number), "ReceiptHandle": message["ReceiptHandle"]}
+                for number, message in enumerate(messages)
+            ]
+            self.client.delete_message_batch(QueueUrl=queue, Entries=handles)
             found += messages
         return found
 
@@ -204,6 +211,24 @@ def _google_error(status: int, message: str, headers: dict[str, str] | None = No
     names = {401: "UNAUTHENTICATED", 404: "NOT_FOUND", 429: "RESOURCE_EXHAUSTED"}
     error = {"code": status, "message": message, "status": names[status]}
     return web.json_response({"error": error}, status=status, headers=headers)
+
+
+class ThreadedPubsub:
+    """The server in a thread of its own, for tests that use it from several loops."""
+
+    def __init__(self, key: ServiceKey | None, tls: ssl.SSLContext | None) -> None:
+        self._loop = asyncio.new_event_loop()
+        self._thread = threading.Thread(target=self._loop.run_forever, daemon=True)
+        self._thread.start()
+        self._stack = AsyncExitStack()
+        opening = self._stack.enter_async_context(running_pubsub(key=key, tls=tls))
+        self.server = asyncio.run_coroutine_threadsafe(opening, self._loop).result(10)
+
+    def stop(self) -> None:
+        asyncio.run_coroutine_threadsafe(self._stack.aclose(), self._loop).result(10)
+        self._loop.call_soon_threadsafe(self._loop.stop)
+        self._thread.join(10)
+        self._loop.close()
 
 
 @asynccontextmanager

@@ -63,6 +63,13 @@ def _delays(flag: str, text: str) -> dict[str, float]:
     return delays
 
 
+def _document(flag: str, text: str) -> object:
+    try:
+        return json.loads(text)
+    except ValueError as error:
+        raise UsageError(f"{flag} is not JSON ({error}): give an object, such as '{{…}}'.") from None
+
+
 READERS: dict[FieldKind, Callable[[str, str], object]] = {
     "secret": _secret,
     "integer": _number,
@@ -70,6 +77,7 @@ READERS: dict[FieldKind, Callable[[str, str], object]] = {
     "duration": read_duration,
     "grace": _grace,
     "delays": _delays,
+    "document": _document,
 }
 METAVARS: dict[FieldKind, str] = {
     "secret": "SECRET",
@@ -79,6 +87,7 @@ METAVARS: dict[FieldKind, str] = {
     "grace": "TIME",
     "instant": "TIME",
     "delays": "ERROR=TIME",
+    "document": "JSON",
 }
 # Where the kind of a field says less than its option should.
 OWN_METAVARS = {

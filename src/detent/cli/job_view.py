@@ -150,4 +150,6 @@ def _shown(field: JobField, value: Any, zone: str, at: datetime) -> str | None:
             return "yes"
         case "secret":
             return f"secret {value['secret']}"
+        case "document":
+            return target_text({"type": "topic", **value})
     return None

@@ -173,7 +173,17 @@ def _value(field: JobField, text: str) -> Any:
         return None
     if field.kind in ("integer", "number", "duration", "grace"):
         return _number(field, text)
+    if field.kind == "document":
+        return _document(field, text)
     return _delays(field, text) if field.kind == "delays" else text
+
+
+def _document(field: JobField, text: str) -> Any:
+    try:
+        return msgspec.json.decode(text)
+    except (msgspec.DecodeError, UnicodeEncodeError, RecursionError) as error:
+        example = '{"url": "nats://host:4222", "topic": "dead.runs"}'
+        raise UsageError(f"{field.label} is not JSON ({error}): for example {example}.", f"/{field.name}") from error
 
 
 def _delays(field: JobField, text: str) -> dict[str, float]:
@@ -252,6 +262,8 @@ def _default(name: str) -> Any:
 def _shown(value: Any) -> str:
     if value is None:
         return ""
+    if isinstance(value, TopicTarget):
+        return msgspec.json.encode(value).decode()
     if isinstance(value, list):
         return ", ".join(value)
     if isinstance(value, dict):

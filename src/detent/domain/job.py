@@ -161,6 +161,7 @@ class JobSpec(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     concurrency_scope: ConcurrencyScope = "job"
     retry_on: Annotated[list[Name], Meta(max_length=50)] = []
     retry_delays: Annotated[dict[Name, Seconds], Meta(max_length=50)] = {}
+    dead_letter_topic: TopicTarget | None = None
 
 
 _KINDS: dict[type, TargetKind] = {

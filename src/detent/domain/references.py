@@ -46,23 +46,30 @@ def may_refer(encoded: bytes) -> bool:
 
 
 def refers(spec: JobSpec, text: str) -> bool:
-    """Whether a job has references; `text` is its JSON."""
-    return _MARK_TEXT in text and any(True for _ in references_of(spec))
+    """Whether calls of a job need secrets; `text` is its JSON."""
+    return _MARK_TEXT in text and any(True for _ in call_references(spec))
 
 
 def references_of(spec: JobSpec) -> Iterator[Reference]:
-    """Every reference of a job, in its target, its payload and its signing."""
-    yield from _of_target(spec.target)
+    """Every reference of a job."""
+    yield from call_references(spec)
+    if spec.dead_letter_topic is not None:
+        yield from target_references(spec.dead_letter_topic, "dead_letter_topic")
+
+
+def call_references(spec: JobSpec) -> Iterator[Reference]:
+    """The references that a call needs: in the target, the payload and the signing."""
+    yield from target_references(spec.target)
     yield from references_in(spec.payload, ("payload",))
     if spec.signing is not None:
         yield Reference(("signing", "secret"), spec.signing.secret)
 
 
-def _of_target(target: Target) -> Iterator[Reference]:
+def target_references(target: Target, field_of_job: str = "target") -> Iterator[Reference]:
     for field, values in _values_of(target).items():
         for name, value in values.items():
             if isinstance(value, SecretRef):
-                yield Reference(("target", field, name, "secret"), value.secret)
+                yield Reference((field_of_job, field, name, "secret"), value.secret)
 
 
 def _values_of(target: Target) -> dict[str, Mapping[str, str | SecretRef | None]]:

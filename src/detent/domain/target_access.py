@@ -127,6 +127,8 @@ def registration_fault(rules: TargetRules, spec: JobSpec) -> TargetFault | None:
     faults = [_url_fault(rules, url[: _end_of_origin(url)]) for url in urls]
     if isinstance(spec.target, TopicTarget):
         faults.append(topic_fault(rules, spec.target.url))
+    if spec.dead_letter_topic is not None:
+        faults.append(topic_fault(rules, spec.dead_letter_topic.url))
     return next((fault for fault in faults if fault is not None), None)
 
 

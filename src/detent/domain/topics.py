@@ -81,11 +81,19 @@ def default_port(scheme: str) -> int:
     return _DEFAULT_PORTS.get(scheme, 0)
 
 
+def is_sqs_region(url: URL) -> bool:
+    """`sqs://eu-central-1/` is SQS of AWS there; every other host is an endpoint."""
+    return url.scheme == "sqs" and url.explicit_port is None and _REGION.fullmatch(url.raw_host or "") is not None
+
+
+_REGION = re.compile(r"[a-z]{2,3}(-[a-z]+)+-[0-9]+")
+
+
 def server_of(url: URL) -> tuple[str, int]:
     """The host and port that a worker connects to first."""
     host = url.raw_host or ""
-    if url.scheme == "sqs" and "." not in host and url.explicit_port is None:  # a region
-        host = f"sqs.{host}.amazonaws.com"
+    if is_sqs_region(url):
+        host = f"sqs.{host}.amazonaws.com{'.cn' if host.startswith('cn-') else ''}"
     return host, url.explicit_port or default_port(url.scheme)
 
 

@@ -13,6 +13,8 @@ TASKS = 21
 """The migration that came with tasks, wide priorities and concurrency limits."""
 RETRIES_BY_EXCEPTION = 23
 """The migration of the release that came with retry_on and retry_delays."""
+DEAD_LETTER_TOPICS = 25
+"""The migration that came with dead_letter_topic."""
 FORMER_PRIORITIES = range(10)
 
 
@@ -33,6 +35,8 @@ async def check_versions(store: Store, items: Iterable[object]) -> None:
 
 def _newest_part(spec: JobSpec) -> tuple[int, str] | None:
     """The migration that a node has to know to read the job, and why; None: nodes of all versions read it."""
+    if spec.dead_letter_topic is not None:
+        return DEAD_LETTER_TOPICS, "has a dead_letter_topic"
     if spec.retry_on or spec.retry_delays:
         return RETRIES_BY_EXCEPTION, "has retries by exception"
     if spec.schedule is None:

@@ -47,6 +47,7 @@ from detent.targets.topics.clients import available_protocols
 from detent.telemetry.log import logger
 from detent.telemetry.metrics import Metrics, NodeGauges
 from detent.upkeep.archive import open_archive
+from detent.upkeep.dead_letters import DeadLetterForwarder
 from detent.upkeep.expectations import ExpectationWatch
 from detent.upkeep.housekeeping import Housekeeping, make_history_days
 from detent.upkeep.notices import NoticeSender, address_of
@@ -223,6 +224,8 @@ class Session:
         tally = Tally(store, membership.node, lambda: metrics.fired + metrics.starts)
         yield from (housekeeping.loop, Loop("retention", self._keeper().tick), Loop("tally", tally.tick))
         yield from (sender.loop, watch.loop, TenantUpkeep(store, membership.node).loop)
+        if "topic" in self._runners:
+            yield DeadLetterForwarder(store, membership, self._runners["topic"], self._secrets, metrics).loop
         if settings.heartbeat_url is not None:
             yield Ping(store, membership, self._messenger, settings.heartbeat_url, settings.heartbeat_seconds).loop
 

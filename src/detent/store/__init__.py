@@ -11,6 +11,7 @@ from detent.store.catchups import CatchUpStore
 from detent.store.cluster import ClusterStore
 from detent.store.cursors import CursorStore
 from detent.store.db import Database
+from detent.store.dead_letter_topics import DeadLetterTopicStore
 from detent.store.dead_letters import DeadLetterStore
 from detent.store.enqueue_grants import EnqueueGrantStore
 from detent.store.expectations import ExpectationStore
@@ -55,6 +56,7 @@ class Store:
         self.catchups = CatchUpStore(database)
         self.cluster = ClusterStore(database)
         self.cursors = CursorStore(database)
+        self.dead_letter_topics = DeadLetterTopicStore(database)
         self.dead_letters = DeadLetterStore(database)
         self.enqueue_grants = EnqueueGrantStore(database)
         self.expectations = ExpectationStore(database)

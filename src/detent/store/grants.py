@@ -30,6 +30,7 @@ TABLES = {
     "changes": _APPEND,
     "cluster": "SELECT, UPDATE",
     "cursors": _ALL,
+    "dead_letters": _ALL,
     "elections": _APPEND,
     "enqueue_grants": _APPEND,
     "expectations": _ALL,
@@ -102,7 +103,7 @@ OF_TENANTS = (
 # Not history itself: under a policy the server no longer says for which time a partition is missing, and a node has to
 # know it to add one.
 OF_JOBS = (
-    *("backlog", "catchups", "cursors", "expectations", "job_revisions", "live_runs", "run_payloads"),
+    *("backlog", "catchups", "cursors", "dead_letters", "expectations", "job_revisions", "live_runs", "run_payloads"),
     *("run_progress", "segments", "set_aside", "skips", "unique_keys"),
 )
 # Whose rows have a scope: a job, or below zero the tenant whose jobs share the keys.

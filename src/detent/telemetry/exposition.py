@@ -130,6 +130,12 @@ def _expectations(metrics: Metrics) -> Iterator[Metric]:
     for result, count in metrics.notices.items():
         notices.add_metric([result], count)
     yield notices
+    letters = CounterMetricFamily(
+        "detent_dead_letters", "Attempts to forward a dead run to a topic.", labels=["result"]
+    )
+    for result, count in metrics.dead_letters.items():
+        letters.add_metric([result], count)
+    yield letters
 
 
 def _runs(metrics: Metrics) -> Iterator[Metric]:

@@ -24,6 +24,7 @@ ENDS = (RunStatus.SUCCEEDED, RunStatus.DEAD, RunStatus.CANCELLED)
 Kind = Literal["http", "python", "shell", "topic", "celery", "pull", "unknown"]
 KINDS: tuple[Kind, ...] = ("http", "python", "shell", "topic", "celery", "pull", "unknown")
 EXPECTATIONS = ("start", "finish")
+DEAD_LETTERS = ("forwarded", "failed", "given_up")
 NOTICES = ("sent", "failed", "given_up")
 OUTCOMES = ("succeeded", "failed", "timeout", "cancelled")
 
@@ -117,6 +118,7 @@ class Metrics:
         self.ends: Counter[tuple[Kind, RunStatus]] = Counter()
         self.attempts: Counter[tuple[Kind, str]] = Counter()
         self.expectations_missed = dict.fromkeys(EXPECTATIONS, 0)
+        self.dead_letters = dict.fromkeys(DEAD_LETTERS, 0)
         self.notices = dict.fromkeys(NOTICES, 0)
         self.lateness = Distribution(LATENESS)
         self.duration = {kind: Distribution(DURATION) for kind in KINDS}

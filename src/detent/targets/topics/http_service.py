@@ -12,8 +12,9 @@ from aiohttp.client_proto import ResponseHandler
 from yarl import URL
 
 from detent.domain.run import Failed
-from detent.domain.topics import has_tls
+from detent.domain.topics import has_tls, server_of
 from detent.targets.http import retry_after_seconds
+from detent.targets.text import one_line
 from detent.targets.topics.publisher import BrokerAddress, Dial
 
 if TYPE_CHECKING:
@@ -83,6 +84,11 @@ class ServiceRequests:
         self._tls = tls
         self._session: aiohttp.ClientSession | None = None
 
+    @property
+    def peer(self) -> str:
+        """As sentences name it."""
+        return self.origin.authority
+
     async def post(self, path: str, body: bytes, headers: dict[str, str]) -> ServiceAnswer:
         """Raises OSError if no connection could be made, so that nothing was sent, and otherwise UnansweredError. A
         request is sent once."""
@@ -97,9 +103,9 @@ class ServiceRequests:
         except _NotConnectedError as error:
             raise error.error from None
         except TimeoutError:
-            raise UnansweredError(f"{url.host} did not answer within {ANSWER_SECONDS:g} s.") from None
+            raise UnansweredError(f"{self.peer} did not answer within {ANSWER_SECONDS:g} s.") from None
         except (aiohttp.ClientError, OSError) as error:
-            raise UnansweredError(f"{url.host} gave no usable answer: {error or type(error).__name__}.") from error
+            raise UnansweredError(f"{self.peer} gave no usable answer: {error or type(error).__name__}.") from error
 
     def _open(self) -> aiohttp.ClientSession:
         if self._session is None:
@@ -123,20 +129,21 @@ async def _send_once(request: aiohttp.ClientRequest, handler: aiohttp.ClientHand
     try:
         return await handler(request)
     except (aiohttp.ClientOSError, aiohttp.ServerDisconnectedError) as error:
-        raise UnansweredError(f"The connection to {request.url.host} broke before it answered.") from error
+        raise UnansweredError(f"The connection to {request.url.authority} broke before it answered.") from error
 
 
-def requests_to(address: BrokerAddress, dial: Dial, host: str | None = None) -> ServiceRequests:
-    """Requests to the host of an address, or to another one at its port."""
-    url = address.url
-    name = host or url.host_subcomponent or ""
-    port = f":{url.explicit_port}" if url.explicit_port else ""
-    if not has_tls(str(url)):
+def requests_to(address: BrokerAddress, dial: Dial) -> ServiceRequests:
+    """Requests to the server of an address."""
+    host, _ = server_of(address.url)
+    name = f"[{host}]" if ":" in host else host
+    port = f":{address.url.explicit_port}" if address.url.explicit_port else ""
+    if not has_tls(str(address.url)):
         return ServiceRequests(URL(f"http://{name}{port}/"), dial, None)
     return ServiceRequests(URL(f"https://{name}{port}/"), dial, address.tls or ssl.create_default_context())
 
 
-def failure_of_service(what: str, answer: ServiceAnswer, words: str, *, retryable: bool | None = None) -> Failed:
+def failure_of_service(peer: str, answer: ServiceAnswer, words: str, *, retryable: bool | None = None) -> Failed:
     """A refusal in the words of the service. Without `retryable`, its status decides as for HTTP targets."""
     may_help = answer.status in (408, 425, 429) or answer.status >= 500 if retryable is None else retryable
-    return Failed(f"{what}: {words}", retryable=may_help, retry_after=answer.retry_after if may_help else None)
+    sentence = f"{peer} refused the message with status {answer.status}: {one_line(words).rstrip('.')}."
+    return Failed(sentence, retryable=may_help, retry_after=answer.retry_after if may_help else None)

@@ -107,6 +107,7 @@ class KafkaClient:
 
         self.failure: Failed | None = None
         self._kafka = confluent_kafka
+        self._peer = address.url.authority
         self._loop = loop
         self._batches: set[_Batch] = set()
         self._reports: list[tuple[_Batch, int, Answer]] = []
@@ -149,7 +150,7 @@ class KafkaClient:
             if error is None:
                 answer = Receipt({"partition": record.partition(), "offset": record.offset()})
             else:
-                answer = failure_of(error)
+                answer = failure_of(self._peer, error)
             self._reports.append((batch, number, answer))
 
         headers = {"Content-Type": message.content_type, **message.headers}
@@ -159,9 +160,9 @@ class KafkaClient:
                 headers=[(name, value.encode()) for name, value in headers.items()],
             )  # fmt: skip
         except BufferError:
-            return Failed("Too many messages wait for Kafka to acknowledge them.")
+            return Failed(f"Too many messages wait for {self._peer} to acknowledge them.")
         except self._kafka.KafkaException as error:
-            return failure_of(error.args[0])
+            return failure_of(self._peer, error.args[0])
         return None
 
     # --- in the thread of the client ---
@@ -183,9 +184,9 @@ class KafkaClient:
         """An error of the client, not of a message. It would try again with the same credentials for ever, and after a
         fatal one it sends nothing more: the next batch gets a new client."""
         if error.name() in REFUSED_CLIENT:
-            self.failure = Failed(f"Kafka refused the client: {words_of(error)}", retryable=False)
+            self.failure = Failed(f"{self._peer} refused the connection: {words_of(error)}.", retryable=False)
         elif error.fatal():
-            self.failure = Failed(f"The client of Kafka has failed: {words_of(error)}")
+            self.failure = Failed(f"The connection to {self._peer} was given up: {words_of(error)}.")
         if self.failure is not None:
             self._tell(self._fail, self.failure)
 

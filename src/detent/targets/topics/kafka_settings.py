@@ -7,6 +7,7 @@ from typing import Any
 
 from detent.domain.run import Failed
 from detent.domain.topics import has_tls
+from detent.targets.text import one_line
 from detent.targets.topics.publisher import BrokerAddress
 
 DELIVERY_SECONDS = 15
@@ -90,11 +91,11 @@ def _certificates(address: BrokerAddress) -> dict[str, Any]:
     return settings
 
 
-def failure_of(error: Any) -> Failed:
+def failure_of(peer: str, error: Any) -> Failed:
     """In the words of the client or the broker."""
     name = error.name()
-    return Failed(f"Kafka did not take the message: {words_of(error)}", retryable=name not in _HOPELESS)
+    return Failed(f"{peer} did not take the message: {words_of(error)}.", retryable=name not in _HOPELESS)
 
 
 def words_of(error: Any) -> str:
-    return f"{error.str().rstrip('.')} ({error.name().lstrip('_')})"
+    return f"{one_line(error.str()).rstrip('.')} ({error.name().lstrip('_')})"

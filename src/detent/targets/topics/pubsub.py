@@ -17,6 +17,7 @@ from urllib.parse import quote
 import msgspec
 
 from detent.domain.run import Failed
+from detent.targets.text import one_line
 from detent.targets.topics.http_service import ServiceAnswer, UnansweredError, failure_of_service, requests_to
 from detent.targets.topics.publisher import Answer, BrokerAddress, BrokerRefusedError, Dial, Receipt, TopicMessage
 from detent.version import __version__
@@ -96,10 +97,10 @@ class PubsubPublisher:
         except UnansweredError as error:
             return [Failed(str(error))] * len(messages)
         if answer.status != 200:
-            return [_refusal(answer)] * len(messages)
+            return [_refusal(self._requests.peer, answer)] * len(messages)
         ids = msgspec.json.decode(answer.body).get("messageIds") or ()
         if len(ids) != len(messages):
-            return [Failed("Pub/Sub did not say which messages it has.")] * len(messages)
+            return [Failed(f"{self._requests.peer} did not say which messages it has.")] * len(messages)
         return [Receipt({"message_id": each}) for each in ids]
 
     def _document(self, message: TopicMessage) -> dict[str, Any]:
@@ -189,15 +190,15 @@ def _parts(numbers: Sequence[int], messages: Sequence[TopicMessage]) -> list[lis
     return parts
 
 
-def _refusal(answer: ServiceAnswer) -> Failed:
+def _refusal(peer: str, answer: ServiceAnswer) -> Failed:
     try:
         error = msgspec.json.decode(answer.body)["error"]
         words, status = str(error["message"]), str(error.get("status", ""))
     except (msgspec.MsgspecError, TypeError, KeyError):
         words, status = answer.body[:500].decode("utf-8", "replace").strip(), ""
     if answer.status == 401:
-        raise BrokerRefusedError(f"Pub/Sub refused the credentials with status 401: {words}")
+        raise BrokerRefusedError(f"{peer} refused the credentials: {one_line(words).rstrip('.')}.")
     if answer.status == 429 and answer.retry_after is None:
         answer = answer._replace(retry_after=1.0)
     text = f"{words} ({status})" if status else words
-    return failure_of_service(f"Pub/Sub answered with status {answer.status}", answer, text)
+    return failure_of_service(peer, answer, text)

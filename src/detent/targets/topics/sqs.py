@@ -7,15 +7,15 @@ queue: they keep their order.
 from __future__ import annotations
 
 import asyncio
-import re
 from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime
 from typing import Any, NamedTuple
 
 import msgspec
-from yarl import URL
 
 from detent.domain.run import Failed
+from detent.domain.topics import is_sqs_region
+from detent.targets.text import one_line
 from detent.targets.topics.aws_signature import AwsCredentials, signed_headers
 from detent.targets.topics.http_service import ServiceAnswer, UnansweredError, failure_of_service, requests_to
 from detent.targets.topics.publisher import Answer, BrokerAddress, BrokerRefusedError, Dial, Receipt, TopicMessage
@@ -29,7 +29,6 @@ NO_CREDENTIALS = (
     "key as password."
 )
 
-_REGION = re.compile(r"[a-z]{2,3}(-[a-z]+)+-[0-9]+")
 _THROTTLING = ("Throttl", "TooManyRequests", "RequestLimitExceeded", "SlowDown", "KmsThrottled")
 # Whoever has such keys can send nothing at all. Other refusals may concern one queue.
 _UNKNOWN_CLIENT = ("InvalidClientTokenId", "SignatureDoesNotMatch", "UnrecognizedClient", "InvalidAccessKeyId")
@@ -59,10 +58,8 @@ def open_publisher(address: BrokerAddress, dial: Dial) -> SqsPublisher:
 class SqsPublisher:
     def __init__(self, address: BrokerAddress, dial: Dial) -> None:
         url = address.url
-        host = url.raw_host or ""
-        in_aws = is_region(url)
-        self._region = host if in_aws else url.query.get("region", DEFAULT_REGION)
-        self._requests = requests_to(address, dial, service_host(host) if in_aws else None)
+        self._region = url.raw_host or "" if is_sqs_region(url) else url.query.get("region", DEFAULT_REGION)
+        self._requests = requests_to(address, dial)
         delay = url.query.get("delay_seconds")
         self._delay = int(delay) if delay else None
         self._credentials = _Credentials(address)
@@ -127,7 +124,7 @@ class SqsPublisher:
             return dict.fromkeys(numbers, error.failed)
         except UnansweredError as error:
             return dict.fromkeys(numbers, Failed(str(error)))
-        return _answers(answer, numbers)
+        return _answers(self._requests.peer, answer, numbers)
 
     async def _call(self, action: str, document: dict[str, Any]) -> Any:
         credentials = await self._credentials.read()
@@ -144,7 +141,7 @@ class SqsPublisher:
         )  # fmt: skip
         answer = await self._requests.post("/", body, signed)
         if answer.status != 200:
-            raise _refusal(answer)
+            raise _refusal(self._requests.peer, answer)
         return msgspec.json.decode(answer.body)
 
     async def close(self) -> None:
@@ -204,15 +201,6 @@ class _Credentials:
         return AwsCredentials(frozen.access_key, frozen.secret_key, frozen.token)
 
 
-def is_region(url: URL) -> bool:
-    """`sqs://eu-central-1/` is SQS of AWS there; every other host is an endpoint."""
-    return url.explicit_port is None and _REGION.fullmatch(url.raw_host or "") is not None
-
-
-def service_host(region: str) -> str:
-    return f"sqs.{region}.amazonaws.com{'.cn' if region.startswith('cn-') else ''}"
-
-
 def _is_fifo(topic: str) -> bool:
     return topic.endswith(".fifo")
 
@@ -227,7 +215,7 @@ def _body_fault(message: TopicMessage) -> str | None:
     return None
 
 
-def _answers(answer: Any, numbers: Sequence[int]) -> dict[int, Answer]:
+def _answers(peer: str, answer: Any, numbers: Sequence[int]) -> dict[int, Answer]:
     found: dict[int, Answer] = {}
     for entry in answer.get("Successful") or ():
         facts = {"message_id": entry["MessageId"], "sequence_number": entry.get("SequenceNumber")}
@@ -236,23 +224,22 @@ def _answers(answer: Any, numbers: Sequence[int]) -> dict[int, Answer]:
         code = str(entry.get("Code", ""))
         throttled = _is_throttling(code)
         found[int(entry["Id"])] = Failed(
-            f"SQS refused the message: {entry.get('Message') or code}",
+            f"{peer} refused the message: {one_line(str(entry.get('Message') or code)).rstrip('.')}.",
             retryable=throttled or not entry.get("SenderFault", False),
             retry_after=THROTTLED_PAUSE_SECONDS if throttled else None,
         )
-    missing = Failed("SQS did not say whether it has the message.")
+    missing = Failed(f"{peer} did not say whether it has the message.")
     return {number: found.get(number, missing) for number in numbers}
 
 
-def _refusal(answer: ServiceAnswer) -> Exception:
+def _refusal(peer: str, answer: ServiceAnswer) -> Exception:
     code, words = _words_of(answer)
-    what = f"SQS answered with status {answer.status}"
     if any(part in code for part in _UNKNOWN_CLIENT):
-        return BrokerRefusedError(f"{what}: {words}")
+        return BrokerRefusedError(f"{peer} refused the credentials: {one_line(words).rstrip('.')}.")
     if _is_throttling(code):
         wait = answer.retry_after or THROTTLED_PAUSE_SECONDS
-        return QueueRefusedError(failure_of_service(what, answer._replace(retry_after=wait), words, retryable=True))
-    return QueueRefusedError(failure_of_service(what, answer, words))
+        return QueueRefusedError(failure_of_service(peer, answer._replace(retry_after=wait), words, retryable=True))
+    return QueueRefusedError(failure_of_service(peer, answer, words))
 
 
 def _words_of(answer: ServiceAnswer) -> tuple[str, str]:

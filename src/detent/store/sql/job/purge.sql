@@ -19,6 +19,7 @@ purged_segments AS (DELETE FROM segments x USING gone WHERE x.job = gone.job),
 purged_skips AS (DELETE FROM skips x USING gone WHERE x.job = gone.job),
 purged_catchups AS (DELETE FROM catchups x USING gone WHERE x.job = gone.job),
 purged_payloads AS (DELETE FROM run_payloads x USING gone WHERE x.job = gone.job),
+purged_dead_letters AS (DELETE FROM dead_letters x USING gone WHERE x.job = gone.job),
 purged_keys AS (DELETE FROM unique_keys x USING gone WHERE x.job = gone.job),
 purged_places AS (DELETE FROM key_places x USING gone WHERE x.scope = gone.job),
 purged_rates AS (DELETE FROM key_rates x USING gone WHERE x.scope = gone.job)

@@ -10,6 +10,7 @@ UNION ALL SELECT 'segments', count(*) FROM segments WHERE job = ANY ($1::bigint[
 UNION ALL SELECT 'skips', count(*) FROM skips WHERE job = ANY ($1::bigint[])
 UNION ALL SELECT 'catchups', count(*) FROM catchups WHERE job = ANY ($1::bigint[])
 UNION ALL SELECT 'run_payloads', count(*) FROM run_payloads WHERE job = ANY ($1::bigint[])
+UNION ALL SELECT 'dead_letters', count(*) FROM dead_letters WHERE job = ANY ($1::bigint[])
 UNION ALL SELECT 'expectations', count(*) FROM expectations WHERE job = ANY ($1::bigint[])
 UNION ALL SELECT 'set_aside', count(*) FROM set_aside WHERE job = ANY ($1::bigint[])
 UNION ALL SELECT 'live_runs', count(*) FROM live_runs WHERE job = ANY ($1::bigint[])
