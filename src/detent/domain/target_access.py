@@ -74,6 +74,12 @@ class TargetRules:
             return TargetFault(f"{fault.reason}, and {UNREAD}", retryable=True)
         return fault
 
+    def without_port_guard(self) -> TargetRules:
+        """For a client of the protocol that a guarded port belongs to. Private addresses stay as they are."""
+        if not self.guard_ports:
+            return self
+        return TargetRules(self.patterns, allow_private=self.allow_private, guard_ports=False, unread=self.unread)
+
     def _is_open(self, address: Address, port: int, host: str) -> bool:
         return self.allow_private or any(
             pattern.port in (None, port) and pattern.covers(address, host) for pattern in self.patterns

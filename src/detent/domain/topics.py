@@ -19,6 +19,9 @@ _SCHEMES: dict[str, TopicProtocol] = {
 }
 
 
+SCHEMES: tuple[str, ...] = tuple(_SCHEMES)
+
+
 def protocol_of(url: str) -> str:
     """The protocol of a URL. A scheme that is none of them stays as it is: registration refuses it."""
     scheme = url.partition(":")[0].lower()
@@ -28,3 +31,47 @@ def protocol_of(url: str) -> str:
 def has_tls(url: str) -> bool:
     scheme = url.partition(":")[0].lower()
     return scheme in _SCHEMES and scheme not in PROTOCOLS
+
+
+def tls_schemes() -> str:
+    """Those with TLS, as a sentence lists them."""
+    found = [f"{scheme}://" for scheme in SCHEMES if scheme not in PROTOCOLS]
+    return f"{', '.join(found[:-1])} or {found[-1]}"
+
+
+_OWN_PORTS: dict[str, frozenset[int]] = {
+    "redis": frozenset({6379, 6380}),
+    "kafka": frozenset({9092}),
+    "nats": frozenset({4222}),
+    "amqp": frozenset({5671, 5672}),
+    "mqtt": frozenset({1883}),
+}
+
+_DEFAULT_PORTS: dict[str, int] = {
+    "redis": 6379,
+    "rediss": 6379,
+    "nats": 4222,
+    "natss": 4222,
+    "kafka": 9092,
+    "kafkas": 9093,
+    "amqp": 5672,
+    "amqps": 5671,
+    "mqtt": 1883,
+    "mqtts": 8883,
+    "sqs": 443,
+    "pubsub": 443,
+}
+
+
+def is_own_port(protocol: str, port: int) -> bool:
+    """Whether this guarded port is the one of the protocol: what listens there expects such a client."""
+    return port in _OWN_PORTS.get(protocol, ())
+
+
+def default_port(scheme: str) -> int:
+    return _DEFAULT_PORTS.get(scheme, 0)
+
+
+def extra_of(protocol: str) -> str:
+    """The extra of the package that installs the client of a protocol."""
+    return "rabbitmq" if protocol == "amqp" else protocol

@@ -28,10 +28,11 @@ from detent.domain.target_access import TargetFault, TargetRules
 from detent.domain.target_rules import CALL_HEADER, check_headers
 from detent.domain.target_url import TargetError, parse_url
 from detent.domain.webhooks import signed
+from detent.targets.facts import fact_headers
 from detent.targets.http_failures import connection_failure, refusal_of
 from detent.targets.policies import TargetPolicies
 from detent.targets.sessions import GuardedSessions
-from detent.targets.text import first_bytes, instant_text, storable, visible
+from detent.targets.text import first_bytes, storable, visible
 from detent.telemetry.tracing import traceparent_of
 from detent.version import __version__
 
@@ -206,22 +207,8 @@ def _headers(call: Call, prepared: PreparedRequest, body: bytes | None) -> CIMul
         headers.setdefault("Content-Type", "application/json")
     if not prepared.traced:
         headers["traceparent"] = call.traceparent or traceparent_of(call.run_id)
-    headers.extend(
-        (
-            (CALL_HEADER, "run"),
-            ("Idempotency-Key", visible(call.idempotency_key)),
-            ("Detent-Run-Id", call.run_id),
-            ("Detent-Job", visible(call.job)),
-            ("Detent-Job-Id", call.job_id),
-            ("Detent-Scheduled-At", instant_text(call.scheduled_at)),
-            ("Detent-Attempt", str(call.attempt)),
-            ("Detent-Token", str(call.token)),
-        )
-    )
-    window_start = call.window_start
-    if window_start is not None:
-        headers["Detent-Window-Start"] = instant_text(window_start)
-        headers["Detent-Window-End"] = instant_text(call.scheduled_at)
+    headers[CALL_HEADER] = "run"
+    headers.extend(fact_headers(call))
     if call.signing is not None:
         headers.update(signed(visible(call.idempotency_key), call.signing.at, body or b"", call.signing.keys))
     return headers

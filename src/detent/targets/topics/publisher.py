@@ -45,6 +45,11 @@ AddressRefusedError or OSError. Publishers connect with it and in no other way: 
 lead elsewhere than what was checked."""
 
 
+class BrokerRefusedError(Exception):
+    """The broker refused the client, for example its credentials; the text is a sentence with the broker's words. No
+    retry helps, and none of the messages was sent."""
+
+
 class BrokerAddress(NamedTuple):
     """A server as the target names it, with the values of secrets filled in. Two that are equal share a publisher."""
 
@@ -62,7 +67,9 @@ class BrokerAddress(NamedTuple):
 class Publisher(Protocol):
     async def publish(self, messages: Sequence[TopicMessage]) -> Sequence[Answer]:
         """An answer for each message, in their order. Raises OSError if the server cannot be reached, so that none was
-        sent."""
+        sent, and BrokerRefusedError. A publisher that raises is closed, and the next batch gets a new one. One whose
+        connection breaks later answers `Failed` for what was not acknowledged, and connects again for the next batch.
+        Cancelled: no run waits for an answer any more, or none came in time; it is closed."""
         ...
 
     async def close(self) -> None: ...
