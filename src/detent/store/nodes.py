@@ -64,8 +64,12 @@ class Rescued(NamedTuple):
 
 
 class OpenHostCircuit(NamedTuple):
-    """A host that does not answer: since when, when it is tried again, and what the last call failed with."""
+    """A host that does not answer: since when, when it is tried again, and what the last call failed with. `url`: what
+    the job calls, perhaps at another host."""
 
+    url: str | None
+    host: str
+    port: int
     opened_at: datetime
     next_probe_at: datetime
     error: str
@@ -103,9 +107,9 @@ class NodeStore:
         """The open circuits of a node as JSON; None: it has none. The times in it are seconds from now on."""
         await self._database.fetch(PoolName.WORK, sql.node.REPORT_CIRCUITS, node, circuits)
 
-    async def circuits(self, tenant: int, host: str, port: int) -> list[OpenHostCircuit]:
-        """Of a host that a tenant calls, one of each node that has one."""
-        rows = await self._database.fetch(PoolName.REQUEST, sql.node.LIST_CIRCUITS, tenant, host, port)
+    async def circuits(self, job: int) -> list[OpenHostCircuit]:
+        """Of the hosts that the tenant of this job calls, on all live nodes."""
+        rows = await self._database.fetch(PoolName.REQUEST, sql.node.LIST_CIRCUITS, job)
         return [OpenHostCircuit(*row.values()) for row in rows]
 
     async def unserved(self, tenant: int, places: Sequence[WaitingPlace]) -> list[Unserved]:

@@ -166,11 +166,13 @@ class Attempts:
         if held.stop:
             self._settle(held, Cancelled("cancelled before it started"))
             return
-        held.begun = False
         if refused.retry_after > 0:
-            await self._returns.put_off((held.claim, refused.retry_after))
-        else:
-            await self._returns.give_back_uncalled(held.claim)
+            held.over = True
+            self._capacity.over()
+            self._returns.put_off(held.claim, refused.retry_after)
+            return
+        held.begun = False
+        await self._returns.give_back_uncalled(held.claim)
         held.stop = False
 
     def _settle(self, held: HeldRun, outcome: Outcome | None) -> None:

@@ -92,7 +92,7 @@ class Worker:
         self._promoter = Promoter(store)
         self._retries = Retries(lambda: self.loop.wake())
         self._settler = Settler(store, membership.node, settled=self._settled, wakeups=wakeups, metrics=metrics)
-        self._returns = Returns(store, membership, self._held, self._retries, wakeups, metrics)
+        self._returns = Returns(store, membership, self._held, self.capacity, self._retries, wakeups, metrics)
         self._attempts = Attempts(
             store, membership, clock, runners, held=self._held, capacity=self.capacity,
             settler=self._settler, returns=self._returns, secrets=secrets, metrics=metrics,
@@ -362,6 +362,7 @@ class Worker:
             returning.cancel()
         self._attempts.close()
         await self._definitions.stop()
+        await self._returns.finish(2 * self._answer_seconds)
         await self._settler.drain(2 * self._answer_seconds)
 
     async def _give_back_for_good(self, claims: Sequence[Claim], seconds: float) -> None:
@@ -393,4 +394,5 @@ class Worker:
         await asyncio.gather(*tasks, return_exceptions=True)
         self._attempts.close()
         await self._definitions.stop()
+        self._returns.abort()
         await self._settler.abort()
