@@ -102,11 +102,6 @@ MUTANTS = (
         },
     ),
     Mutant(
-        "a run that is put off without the token",
-        scenarios.LATE_PUT_OFF_AND_SUCCESSOR,
-        {"run/put_off": changed("run/put_off", ("AND token = batch.token AND owner = $1", "AND owner = $1"))},
-    ),
-    Mutant(
         "a run that is put off with its former token",
         scenarios.ZOMBIE_AND_ITS_SUCCESSOR_THAT_WAITED,
         {
