@@ -6,7 +6,7 @@ import pytest
 
 from detent.domain.run import Failed, NotBegun
 from detent.targets import breaker
-from detent.targets.breaker import Admission, HostBreakers, HostKey, Unanswered
+from detent.targets.breaker import CallPermit, HostBreakers, HostKey, Unanswered
 from detent.telemetry.metrics import Metrics
 
 HOST = HostKey(1, "dead.example", 443)
@@ -65,17 +65,17 @@ def test_after_so_many_failures_in_a_row_runs_are_put_off() -> None:
 def test_calls_under_way_when_it_opens_go_back_only_if_nothing_was_sent() -> None:
     hosts = Hosts()
     admissions = [hosts.admit(HOST, 10.0) for _ in range(6)]
-    assert set(admissions) == {Admission.CALL}
-    results = [hosts.failed(HOST, Admission.CALL, each) for each in (REFUSED, REFUSED, REFUSED, REFUSED, TIMEOUT)]
+    assert set(admissions) == {CallPermit.CALL}
+    results = [hosts.failed(HOST, CallPermit.CALL, each) for each in (REFUSED, REFUSED, REFUSED, REFUSED, TIMEOUT)]
     assert [isinstance(result, NotBegun) for result in results] == [False, False, False, True, False]
 
 
 def test_one_probe_at_a_time_and_its_failure_is_an_attempt() -> None:
     hosts = Hosts().opened()
     hosts.now += 1.0
-    assert hosts.admit(HOST, 10.0) is Admission.PROBE
+    assert hosts.admit(HOST, 10.0) is CallPermit.PROBE
     assert isinstance(hosts.admit(HOST, 10.0), NotBegun)
-    assert hosts.failed(HOST, Admission.PROBE, REFUSED) is REFUSED.failed
+    assert hosts.failed(HOST, CallPermit.PROBE, REFUSED) is REFUSED.failed
     assert 1.6 <= hosts.wait() <= 2.0
 
 
@@ -100,7 +100,7 @@ def test_an_answered_probe_closes_the_circuit() -> None:
 
 def test_a_late_answer_of_a_call_from_before_closes_it_too() -> None:
     hosts = Hosts()
-    assert hosts.admit(HOST, 10.0) is Admission.CALL
+    assert hosts.admit(HOST, 10.0) is CallPermit.CALL
     hosts.opened()
     hosts.answered(HOST)
     assert hosts.call(None) is None
@@ -109,17 +109,17 @@ def test_a_late_answer_of_a_call_from_before_closes_it_too() -> None:
 def test_a_probe_that_is_cancelled_leaves_the_next_run_to_probe() -> None:
     hosts = Hosts().opened()
     hosts.now += 1.0
-    assert hosts.admit(HOST, 10.0) is Admission.PROBE
-    hosts.released(HOST, Admission.PROBE)
-    assert hosts.admit(HOST, 10.0) is Admission.PROBE
+    assert hosts.admit(HOST, 10.0) is CallPermit.PROBE
+    hosts.released(HOST, CallPermit.PROBE)
+    assert hosts.admit(HOST, 10.0) is CallPermit.PROBE
 
 
 def test_a_probe_that_never_reports_is_not_waited_for_longer_than_its_time() -> None:
     hosts = Hosts().opened()
     hosts.now += 1.0
-    assert hosts.admit(HOST, 10.0) is Admission.PROBE
+    assert hosts.admit(HOST, 10.0) is CallPermit.PROBE
     hosts.now += 10.0 + breaker.PROBE_GRACE
-    assert hosts.admit(HOST, 10.0) is Admission.PROBE
+    assert hosts.admit(HOST, 10.0) is CallPermit.PROBE
 
 
 def test_a_few_runs_return_for_the_probe_and_the_others_spread_out_by_their_number() -> None:

@@ -50,7 +50,7 @@ class HostKey(NamedTuple):
         return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
 
 
-class Admission(Enum):
+class CallPermit(Enum):
     """`PROBE`: this call decides whether the circuit closes."""
 
     CALL = "call"
@@ -115,17 +115,17 @@ class HostBreakers:
         self.version = 0
         """Changes when a circuit opens, closes, or was probed."""
 
-    def admit(self, key: HostKey, patience: float) -> Admission | NotBegun:
+    def admit(self, key: HostKey, patience: float) -> CallPermit | NotBegun:
         """Whether a call may begin, which takes at most `patience` seconds. Each admission is followed by one report:
         `answered`, `failed` or `released`."""
         circuit = self.troubled.get(key)
         if circuit is None or circuit.opened_at is None:
-            return Admission.CALL
+            return CallPermit.CALL
         now = self._clock()
         if now < circuit.next_probe or now < circuit.probe_until:
             return self._put_off(key, circuit, now)
         circuit.probe_until = now + patience + PROBE_GRACE
-        return Admission.PROBE
+        return CallPermit.PROBE
 
     def answered(self, key: HostKey) -> None:
         circuit = self.troubled.pop(key, None)
@@ -136,14 +136,14 @@ class HostBreakers:
             )  # fmt: skip
             self._changed(-1)
 
-    def failed(self, key: HostKey, admission: Admission, unanswered: Unanswered) -> Failed | NotBegun:
+    def failed(self, key: HostKey, admission: CallPermit, unanswered: Unanswered) -> Failed | NotBegun:
         """The host did not answer. The run is put off if nothing was sent and the circuit has opened meanwhile."""
         if not self._failures:
             return unanswered.failed
         now = self._clock()
         circuit = self._noted(key, now)
         circuit.error = unanswered.failed.error
-        if admission is Admission.PROBE:
+        if admission is CallPermit.PROBE:
             self._pause(circuit, min(circuit.pause * 2, self._max_pause), now)
         elif circuit.opened_at is not None:
             return unanswered.failed if unanswered.sent else self._put_off(key, circuit, now)
@@ -155,10 +155,10 @@ class HostBreakers:
             self._changed(1)
         return unanswered.failed
 
-    def released(self, key: HostKey, admission: Admission) -> None:
+    def released(self, key: HostKey, admission: CallPermit) -> None:
         """The call ended without saying anything about the host, because it was cancelled or not allowed."""
         circuit = self.troubled.get(key)
-        if circuit is not None and admission is Admission.PROBE:
+        if circuit is not None and admission is CallPermit.PROBE:
             circuit.probe_until = 0.0
 
     def open_circuits(self) -> list[OpenCircuit]:

@@ -29,7 +29,7 @@ from detent.domain.target_rules import CALL_HEADER, check_headers
 from detent.domain.target_url import TargetError, parse_url
 from detent.domain.webhooks import signed
 from detent.runtime.clock import monotonic
-from detent.targets.breaker import Admission, HostBreakers, HostKey, Unanswered, never_open, ran_out
+from detent.targets.breaker import CallPermit, HostBreakers, HostKey, Unanswered, never_open, ran_out
 from detent.targets.facts import fact_headers
 from detent.targets.http_failures import connection_failure, is_unsent, refusal_of, says_about_host
 from detent.targets.policies import TargetPolicies
@@ -164,7 +164,7 @@ class HttpTargetRunner:
         self, call: Call, method: str, prepared: PreparedRequest, rules: TargetRules
     ) -> Outcome | NotBegun | TargetFault:
         """The outcome, or why nothing was sent: the circuit of the host is open, or the rules of the tenant."""
-        breakers, admission, began = self._breakers, Admission.CALL, monotonic()
+        breakers, admission, began = self._breakers, CallPermit.CALL, monotonic()
         if breakers.troubled:
             admitted = breakers.admit(_host(call, prepared), call.timeout_seconds)
             if isinstance(admitted, NotBegun):

@@ -24,7 +24,7 @@ from detent.domain.target_url import TargetError
 from detent.domain.topic_rules import parse_topic_url
 from detent.domain.topics import extra_of, has_tls, protocol_of
 from detent.runtime.clock import monotonic
-from detent.targets.breaker import Admission, HostBreakers, HostKey, Unanswered, never_open, ran_out
+from detent.targets.breaker import CallPermit, HostBreakers, HostKey, Unanswered, never_open, ran_out
 from detent.targets.policies import TargetPolicies
 from detent.targets.topics.clients import opener_of
 from detent.targets.topics.dial import GuardedDial
@@ -104,7 +104,7 @@ class TopicTargetRunner:
         """Unless the circuit of its server is open. Whatever the broker says closes it, a refusal too."""
         breakers, began = self._breakers, monotonic()
         key = HostKey(call.tenant, address.url.raw_host or "", address.url.explicit_port or 0)
-        admission = breakers.admit(key, call.timeout_seconds) if breakers.troubled else Admission.CALL
+        admission = breakers.admit(key, call.timeout_seconds) if breakers.troubled else CallPermit.CALL
         if isinstance(admission, NotBegun):
             return admission
         try:
