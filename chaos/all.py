@@ -25,6 +25,7 @@ SCRIPTS = (
     "on_demand --promote --runs 20000",
     "topics",
     "fairness",
+    "dead_host",
     "floods",
     "secret_leaks",
 )

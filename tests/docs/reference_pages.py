@@ -46,6 +46,9 @@ PURPOSES = {
     "allow_shell": "The tenants whose [shell jobs](../howto/shell-jobs.md) this worker runs; requires API keys.",
     "shell_user": "The system user that commands run as, instead of the user of the worker; needs root.",
     "concurrency": "How many runs a worker executes at once.",
+    "breaker_failures": "After so many calls in a row that a host did not answer, its"
+    " [circuit](../howto/dead-hosts.md) opens: runs wait, and use up no attempt. 0: never.",
+    "breaker_max_pause_seconds": "The longest pause between two probes of such a host; the first pause is 1 s.",
     "tenant_headroom": "The fraction of a worker's slots kept for tenants below their fair share: see"
     " [shares](../howto/queues-and-limits.md#tenant-shares). 0 keeps none.",
     "queues": "The queues that a worker serves.",

@@ -143,6 +143,13 @@ FENCES: dict[str, tuple[str, ...]] = {
     "run/settle_succeeded of tasks": (*HELD_OF_TASKS, "owner = $1 AND attempt = 1 FOR UPDATE"),
     "task/settle_retry": (*HELD_OF_TASKS, "owner = $1 FOR UPDATE"),
     "run/give_back": (*HELD, "owner = $1 FOR UPDATE", "token = r.token + 1"),
+    "run/put_off": (
+        *HELD[:-1],
+        "r.job = ANY (ARRAY(SELECT job FROM locked)) AND r.job = locked.job AND r.lane = locked.lane",
+        "owner = $1 FOR UPDATE",
+        "token = r.token + 1",
+    ),
+    "task/put_off": (*HELD_OF_TASKS, "owner = $1 FOR UPDATE", "token = r.token + 1"),
     # workers that pull: the lease is the fence
     "pull/claim": (
         "owner IS NULL AND lane >= 0",
@@ -167,6 +174,7 @@ FENCES: dict[str, tuple[str, ...]] = {
     ),
     "node/delete": ("n.node = $1 AND n.evicted", "NOT EXISTS (SELECT FROM live_runs WHERE owner = $1)"),
     "node/evict": ("NOT evicted AND (expires_at < now() OR expires_at > now() + 2 * ttl)",),
+    "node/report_circuits": ("node = $1 AND NOT evicted",),
     "node/drain": ("node = $1 AND NOT evicted",),
     # a node about itself
     "node/join": ("INSERT INTO nodes",),

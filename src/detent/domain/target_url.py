@@ -149,3 +149,12 @@ def _percent(character: str) -> str:
 
 def _character_name(character: str) -> str:
     return _CHARACTER_NAMES.get(character, f"the character U+{ord(character):04X}")
+
+
+def calls_host(url: str, host: str, port: int) -> bool:
+    """Whether a target with this URL calls this host and port."""
+    try:
+        parsed = URL(url)
+    except ValueError:
+        return False
+    return (parsed.raw_host or "", parsed.port or 0) == (host, port)

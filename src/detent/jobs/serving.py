@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from datetime import timedelta
 
 from detent.contract.run import Run
 from detent.domain.identity import RunKey
 from detent.domain.serving import Unserved, WaitingPlace, place_of, unserved_sentence
 from detent.domain.states import RunStatus
+from detent.domain.target_url import calls_host
 from detent.jobs.explanation import span
 from detent.jobs.run_explanation import RunFacts, RunNarrator
 from detent.store import Store
@@ -48,6 +50,19 @@ class ServingCheck:
         place = place_of(facts.queue, facts.needs or "")
         return facts._replace(lack=await self.lack(place, tenant=tenant, connect=connect))
 
+    async def put_off(self, job: int, wait: timedelta) -> str | None:
+        """Why a run of this job that waits for a time does so, if it is because the host that the job calls does not
+        answer."""
+        for circuit in await self._store.nodes.circuits(job):
+            if circuit.url is not None and calls_host(circuit.url, circuit.host, circuit.port):
+                peer = f"[{circuit.host}]" if ":" in circuit.host else circuit.host
+                return (
+                    f"{peer}:{circuit.port} does not answer since {circuit.opened_at:%H:%M:%S} UTC: runs wait, and use"
+                    f" up no attempt, until it does. It is called again at {circuit.next_probe_at:%H:%M:%S} UTC; this"
+                    f" run may start in {span(wait)}. The last call failed: {circuit.error}"
+                )
+        return None
+
     async def waiting_for(
         self, run: Run, key: RunKey, *, tenant: int = DEFAULT_TENANT, connect: str = ""
     ) -> str | None:
@@ -57,10 +72,16 @@ class ServingCheck:
         if key.on_demand:
             facts = await self.run_facts(key, tenant=tenant, connect=connect)
             waits = facts.place is not None and facts.owner is None
+            if waits and facts.not_before is not None and facts.not_before > facts.now and not facts.held:
+                why = await self.put_off(key.job, facts.not_before - facts.now)
+                if why is not None:
+                    return why
             return RunNarrator(run, facts).waits() if waits else None
         row = await self._store.explanations.wait(key)
         if row is None:
             return None
+        if row["not_before"] > row["now"] and not (row["held"] or row["suspended"] or row["behind"]):
+            return await self.put_off(key.job, row["not_before"] - row["now"]) or _before_workers(row)
         place = place_of(row["queue"], row["needs"])
         return _before_workers(row) or await self.lack(place, tenant=tenant, connect=connect) or _in_line(row)
 
@@ -74,7 +95,10 @@ def _before_workers(row: Row) -> str | None:
     if row["behind"]:
         return BEHIND
     if row["not_before"] > row["now"]:
-        return f"Its next attempt, number {row['attempt']}, may start in {span(row['not_before'] - row['now'])}."
+        wait = span(row["not_before"] - row["now"])
+        if row["attempt"] == 1:
+            return f"It was returned to its queue before its target was called, and may start in {wait}."
+        return f"Its next attempt, number {row['attempt']}, may start in {wait}."
     return stopped_sentence(row["queue"]) if row["stopped"] else None
 
 

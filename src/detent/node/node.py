@@ -31,6 +31,7 @@ from detent.settings.settings import Settings
 from detent.store import Store
 from detent.store.effects import EffectPool
 from detent.store.limits import work_limits
+from detent.targets.breaker import HostBreakers
 from detent.targets.calls import Capacity
 from detent.targets.frames import Holding
 from detent.targets.messenger import Messenger, check_address
@@ -108,6 +109,7 @@ class Node:
         self._shell = ShellAccess()
         self._secrets: SecretValues | None = None
         self._metrics = metrics
+        self._breakers = HostBreakers(settings.breaker_failures, settings.breaker_max_pause_seconds, metrics)
         self._metrics.gauges = lambda: self._session.gauges() if self._session is not None else None
         self._metrics.cluster = CachedSignals(lambda: self._store)
         self._readiness = Readiness(roles, lambda: self._store, lambda: self._session, self._stop.is_set)
@@ -253,8 +255,8 @@ class Node:
         from detent.targets.topics.runner import TopicTargetRunner
 
         chosen, limit = self._settings, self._settings.max_result_bytes
-        http = HttpTargetRunner(policies, max_result_bytes=limit, resolver=resolver)
-        topic = TopicTargetRunner(policies, resolver=resolver)
+        http = HttpTargetRunner(policies, max_result_bytes=limit, resolver=resolver, breakers=self._breakers)
+        topic = TopicTargetRunner(policies, resolver=resolver, breakers=self._breakers)
         output = OutputWriter(store, chosen.run_log_bytes)
         shell = ShellTargetRunner(
             self._shell.tenants, user=self._shell.user, max_result_bytes=limit, output=output.begin
@@ -327,7 +329,7 @@ class Node:
                 store, self._settings, self._roles, runners, functions,
                 address=listening and reachable(listening), metrics=self._metrics, guard=guard,
                 messenger=messenger, draining=self._draining, capacity=self._capacity,
-                shell_tenants=self._shell.tenants, secrets=self._secrets,
+                shell_tenants=self._shell.tenants, secrets=self._secrets, breakers=self._breakers,
             )  # fmt: skip
             joined = await self._try_open(session)
             if joined is not None:  # the API answers even while nothing may fire

@@ -38,6 +38,7 @@ from detent.store import Store
 from detent.store.effects import EffectPool
 from detent.store.heartbeat import HeartbeatConnection
 from detent.store.nodes import NodeInfo
+from detent.targets.breaker import HostBreakers, never_open
 from detent.targets.calls import Capacity
 from detent.targets.frames import Holding
 from detent.targets.messenger import Messenger
@@ -56,6 +57,7 @@ from detent.upkeep.retention import Keeper
 from detent.upkeep.tally import Tally
 from detent.upkeep.tenants import TenantUpkeep
 from detent.version import __version__
+from detent.worker.circuits import CircuitReport
 from detent.worker.execute import Runner
 from detent.worker.handler_backend import HandlerBackend
 from detent.worker.output import OutputWriter
@@ -86,6 +88,7 @@ class Session:
         capacity: Capacity | None = None,
         shell_tenants: Collection[int] = (),
         secrets: SecretValues | None = None,
+        breakers: HostBreakers | None = None,
     ) -> None:
         """`address` is where the API of this process listens; the values after it outlive the session. `draining`: an
         operator drained the session before, and has not resumed it. `shell_tenants`: whose commands this node runs."""
@@ -111,6 +114,7 @@ class Session:
         self._messenger = messenger or Messenger(ClusterPolicies(store.tenants))
         self._secrets = secrets or SecretValues(store.secrets, MasterKeys(), SecretProviders())
         self.capacity = capacity or Capacity()
+        self._breakers = breakers or never_open()
         self._firing_loops: list[Loop] = []
         self._background: list[Loop] = []
 
@@ -193,6 +197,8 @@ class Session:
         wakeups.draining.subscribe(self._set_draining)
         wakeups.hold_changed.subscribe(self._heartbeat.soon)
         self._background = [self.hints.loop, self.book.loop, self.lifecycle.loop]
+        if self.worker is not None:
+            self._background.append(CircuitReport(store, membership, self._breakers).loop)
         if self.schedules:
             self._firing_loops = [self.scheduler.loop, self.scheduler.releaser.loop]
             self._background += [self.scheduler.aside.loop, *self._upkeep_loops()]

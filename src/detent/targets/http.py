@@ -28,8 +28,10 @@ from detent.domain.target_access import TargetFault, TargetRules
 from detent.domain.target_rules import CALL_HEADER, check_headers
 from detent.domain.target_url import TargetError, parse_url
 from detent.domain.webhooks import signed
+from detent.runtime.clock import monotonic
+from detent.targets.breaker import CallPermit, HostBreakers, HostKey, Unanswered, never_open, ran_out
 from detent.targets.facts import fact_headers
-from detent.targets.http_failures import connection_failure, refusal_of
+from detent.targets.http_failures import connection_failure, is_unsent, refusal_of, says_about_host
 from detent.targets.policies import TargetPolicies
 from detent.targets.sessions import GuardedSessions
 from detent.targets.text import first_bytes, storable, visible
@@ -45,6 +47,8 @@ UNREAD_PAUSE_SECONDS = 1.0
 
 _WITH_BODY = frozenset({"POST", "PUT", "PATCH", "DELETE"})
 _RETRYABLE = frozenset({408, 425, 429})
+# A gateway says that the host behind it does not answer, or the host that it does not serve now.
+_UNANSWERED = frozenset({502, 503, 504})
 
 
 class PreparedRequest(NamedTuple):
@@ -104,8 +108,10 @@ class HttpTargetRunner:
         resolver: AbstractResolver | None = None,
         dns_cache_seconds: int = 10,
         trust: ssl.SSLContext | None = None,
+        breakers: HostBreakers | None = None,
     ) -> None:
         self._policies = policies
+        self._breakers = breakers or never_open()
         self._cap = max_result_bytes
         self._certificates: TargetCertificates | None = None
         self._sessions = GuardedSessions(
@@ -156,8 +162,34 @@ class HttpTargetRunner:
 
     async def _send(
         self, call: Call, method: str, prepared: PreparedRequest, rules: TargetRules
-    ) -> Outcome | TargetFault:
-        """The outcome, or why nothing was sent."""
+    ) -> Outcome | NotBegun | TargetFault:
+        """The outcome, or why nothing was sent: the circuit of the host is open, or the rules of the tenant."""
+        breakers, admission, began = self._breakers, CallPermit.CALL, monotonic()
+        if breakers.troubled:
+            admitted = breakers.admit(_host(call, prepared), call.timeout_seconds)
+            if isinstance(admitted, NotBegun):
+                return admitted
+            admission = admitted
+        try:
+            outcome = await self._request(call, method, prepared, rules)
+        except BaseException:
+            if ran_out(call, began):
+                breakers.failed(_host(call, prepared), admission, Unanswered(_NO_ANSWER, sent=True))
+            else:
+                breakers.released(_host(call, prepared), admission)
+            raise
+        if isinstance(outcome, Unanswered):
+            return breakers.failed(_host(call, prepared), admission, outcome)
+        if breakers.troubled:
+            if isinstance(outcome, TargetFault):
+                breakers.released(_host(call, prepared), admission)
+            else:
+                breakers.answered(_host(call, prepared))
+        return outcome
+
+    async def _request(
+        self, call: Call, method: str, prepared: PreparedRequest, rules: TargetRules
+    ) -> Outcome | Unanswered | TargetFault:
         body = _body(call, method)
         headers = _headers(call, prepared, body)
         try:
@@ -167,11 +199,16 @@ class HttpTargetRunner:
                 ) as response:
                     return await self._outcome(response, prepared.label)
         except (aiohttp.ClientError, OSError) as error:
-            return refusal_of(error) or connection_failure(
+            fault = refusal_of(error)
+            if fault is not None:
+                return fault
+            failed = connection_failure(
                 error, prepared.url, prepared.label, shows_certificate=prepared.shows_certificate
             )
+            own_tls = prepared.tls is not True
+            return Unanswered(failed, sent=not is_unsent(error)) if says_about_host(error, own_tls=own_tls) else failed
 
-    async def _outcome(self, response: aiohttp.ClientResponse, label: str) -> Outcome:
+    async def _outcome(self, response: aiohttp.ClientResponse, label: str) -> Outcome | Unanswered:
         data, complete, broken = await _read(response, self._cap)
         status = response.status
         answer: dict[str, object] = {
@@ -182,10 +219,19 @@ class HttpTargetRunner:
             answer["truncated"] = True
         result = encode_json(answer)
         if not 200 <= status <= 299:
-            return _refusal(response, label, result)
+            refused = _refusal(response, label, result)
+            return Unanswered(refused, sent=True) if status in _UNANSWERED else refused
         if broken:
-            return Failed(f"The connection broke before the answer of {label} was complete.", result=result)
+            failed = Failed(f"The connection broke before the answer of {label} was complete.", result=result)
+            return Unanswered(failed, sent=True)
         return Succeeded(result)
+
+
+_NO_ANSWER = Failed("no answer within the time limit of the attempt")
+
+
+def _host(call: Call, prepared: PreparedRequest) -> HostKey:
+    return HostKey(call.tenant, prepared.url.raw_host or "", prepared.url.port or 0)
 
 
 def headers_of(call: Call) -> CIMultiDict[str]:

@@ -30,6 +30,20 @@ def refusal_of(error: Exception) -> TargetFault | None:
     return None
 
 
+def is_unsent(error: Exception) -> bool:
+    """Whether nothing of the request was sent: there was no connection."""
+    return isinstance(error, aiohttp.ClientConnectorError | aiohttp.ServerTimeoutError | TimeoutError)
+
+
+def says_about_host(error: Exception, *, own_tls: bool) -> bool:
+    """Whether the error means that the host does not answer; else it says something about the call. `own_tls`: the job
+    has certificates of its own, which may be what the host does not accept."""
+    if isinstance(error, aiohttp.InvalidURL | aiohttp.ClientResponseError):
+        return False
+    in_tls = isinstance(error, aiohttp.ClientSSLError) or _tls_alert(error) is not None
+    return not (own_tls and (in_tls or isinstance(error, BrokenConnectionError)))
+
+
 def connection_failure(error: Exception, url: URL, label: str, *, shows_certificate: bool = False) -> Failed:
     """`shows_certificate`: the call has a client certificate, which may be why the server closed the connection."""
     if isinstance(error, aiohttp.InvalidURL):

@@ -114,6 +114,9 @@ class Metrics:
         self.released = 0
         self.starts = 0
         self.not_begun = 0
+        self.put_off = 0
+        self.circuits_open = 0
+        self.circuits_opened = 0
         self.retries = 0
         self.ends: Counter[tuple[Kind, RunStatus]] = Counter()
         self.attempts: Counter[tuple[Kind, str]] = Counter()

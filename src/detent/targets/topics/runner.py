@@ -24,11 +24,12 @@ from detent.domain.target_url import TargetError
 from detent.domain.topic_rules import parse_topic_url
 from detent.domain.topics import extra_of, has_tls, protocol_of, server_of
 from detent.runtime.clock import monotonic
+from detent.targets.breaker import CallPermit, HostBreakers, HostKey, Unanswered, never_open, ran_out
 from detent.targets.policies import TargetPolicies
 from detent.targets.topics.clients import opener_of
 from detent.targets.topics.dial import GuardedDial
 from detent.targets.topics.messages import UnfilledSecretError, message_of
-from detent.targets.topics.publisher import BrokerAddress, OpenPublisher, Receipt, TopicMessage
+from detent.targets.topics.publisher import Answer, BrokerAddress, OpenPublisher, Receipt, TopicMessage
 from detent.targets.topics.shared import SharedPublisher, Verdict
 
 if TYPE_CHECKING:
@@ -41,6 +42,7 @@ MANY_PUBLISHERS = 200
 UNREAD_PAUSE_SECONDS = 1.0
 
 _Key = tuple[int, RulesKey, BrokerAddress]
+_NO_ANSWER = Failed("no answer within the time limit of the attempt")
 
 
 @lru_cache(maxsize=1024)
@@ -67,9 +69,15 @@ class TopicTargetRunner:
     """Sends to topics; one for a whole worker."""
 
     def __init__(
-        self, policies: TargetPolicies, *, resolver: AbstractResolver | None = None, trust: ssl.SSLContext | None = None
+        self,
+        policies: TargetPolicies,
+        *,
+        resolver: AbstractResolver | None = None,
+        trust: ssl.SSLContext | None = None,
+        breakers: HostBreakers | None = None,
     ) -> None:
         self._policies = policies
+        self._breakers = breakers or never_open()
         self._resolver = resolver
         self._trust = trust
         self._certificates: TargetCertificates | None = None
@@ -100,20 +108,43 @@ class TopicTargetRunner:
             return Failed(f"This worker has no client for {protocol}: pip install 'detent[{extra_of(protocol)}]'.")
         if isinstance(address, Failed):
             return address
-        return await self._sent(call, message, address, opener)
+        return await self._through_circuit(call, message, address, opener)
 
-    async def _sent(
+    async def _through_circuit(
         self, call: Call, message: TopicMessage, address: BrokerAddress, opener: OpenPublisher
     ) -> Outcome | NotBegun:
+        """Unless the circuit of its server is open. Whatever the broker says closes it, a refusal too."""
+        breakers, began = self._breakers, monotonic()
+        key = HostKey(call.tenant, address.url.raw_host or "", address.url.explicit_port or 0)
+        admission = breakers.admit(key, call.timeout_seconds) if breakers.troubled else CallPermit.CALL
+        if isinstance(admission, NotBegun):
+            return admission
+        try:
+            verdict = await self._sent(call, message, address, opener)
+        except BaseException:
+            if ran_out(call, began):
+                breakers.failed(key, admission, Unanswered(_NO_ANSWER, sent=True))
+            else:
+                breakers.released(key, admission)
+            raise
+        if isinstance(verdict, Unanswered):
+            return breakers.failed(key, admission, verdict)
+        if isinstance(verdict, TargetFault | NotBegun):
+            breakers.released(key, admission)
+        else:
+            breakers.answered(key)
+        return await self._outcome(call, verdict, address)
+
+    async def _sent(self, call: Call, message: TopicMessage, address: BrokerAddress, opener: OpenPublisher) -> Verdict:
         rules = await self._policies.rules_of(call.tenant)
         verdict = await self._publisher(call.tenant, rules, address, opener).publish(message)
         if isinstance(verdict, TargetFault):
             renewed = await self._policies.renewed(call.tenant)
             if renewed.key != rules.key:
                 verdict = await self._publisher(call.tenant, renewed, address, opener).publish(message)
-        return await self._outcome(call, verdict, address)
+        return verdict
 
-    async def _outcome(self, call: Call, verdict: Verdict, address: BrokerAddress) -> Outcome | NotBegun:
+    async def _outcome(self, call: Call, verdict: Answer | TargetFault, address: BrokerAddress) -> Outcome | NotBegun:
         match verdict:
             case Receipt(facts=facts, duplicate=duplicate):
                 return Succeeded(encode_json({**facts, "duplicate": True} if duplicate else dict(facts)))

@@ -15,6 +15,7 @@ from detent.domain.run import Failed
 from detent.domain.target_access import TargetFault
 from detent.runtime.clock import monotonic
 from detent.runtime.service import Batcher, Failing
+from detent.targets.breaker import Unanswered
 from detent.targets.http_failures import reason_of
 from detent.targets.text import one_line
 from detent.targets.topics.dial import GuardedDial
@@ -28,7 +29,7 @@ MOST_BYTES = 4 * 1024 * 1024
 ANSWER_SECONDS = 30.0
 CLOSE_SECONDS = 5.0
 
-Verdict = Answer | TargetFault
+Verdict = Answer | Unanswered | TargetFault
 
 
 class _Sending:
@@ -50,7 +51,7 @@ class _Sending:
 class _Batch:
     """Messages that are being published, and how many runs still wait for them."""
 
-    def __init__(self, sendings: Sequence[_Sending], task: asyncio.Task[Sequence[Answer]]) -> None:
+    def __init__(self, sendings: Sequence[_Sending], task: asyncio.Task[Sequence[Answer | Unanswered]]) -> None:
         self._task = task
         self._waiting = len(sendings)
         for sending in sendings:
@@ -124,7 +125,7 @@ class SharedPublisher:
         self._failure = None
         return answers
 
-    async def _published(self, part: Sequence[_Sending]) -> Sequence[Answer]:
+    async def _published(self, part: Sequence[_Sending]) -> Sequence[Answer | Unanswered]:
         if self._publisher is None:
             self._publisher = self._open()
         task = asyncio.create_task(self._publisher_answers([sending.message for sending in part]))
@@ -139,7 +140,7 @@ class SharedPublisher:
                 with suppress(asyncio.CancelledError):
                     await task
 
-    async def _publisher_answers(self, messages: Sequence[TopicMessage]) -> Sequence[Answer]:
+    async def _publisher_answers(self, messages: Sequence[TopicMessage]) -> Sequence[Answer | Unanswered]:
         assert self._publisher is not None
         try:
             async with asyncio.timeout(ANSWER_SECONDS) as limit:
@@ -149,25 +150,27 @@ class SharedPublisher:
                 raise
         sentence = f"{self._peer} did not acknowledge the message within {ANSWER_SECONDS:g} s."
         await self.close()
-        return [Failed(sentence)] * len(messages)
+        return [Unanswered(Failed(sentence), sent=True)] * len(messages)
 
     def _failed(self, error: Exception) -> Verdict:
         """Until the pause after it is over, further messages get the same answer without another try: so many runs
         neither flood a server that restarts nor lock an account."""
         if self._dial.refusal is not None:  # the rules may change, and asking costs nothing
             return self._dial.refusal
-        failed = self._failed_with(error)
-        if self._failing.note(failed.error):
-            log.warning("messages not sent", server=self._peer, error=failed.error)
-        self._failure = failed
-        return failed
+        failure = self._failed_with(error)
+        sentence = failure.failed.error if isinstance(failure, Unanswered) else failure.error
+        if self._failing.note(sentence):
+            log.warning("messages not sent", server=self._peer, error=sentence)
+        self._failure = failure
+        return failure
 
-    def _failed_with(self, error: Exception) -> Failed:
+    def _failed_with(self, error: Exception) -> Failed | Unanswered:
         match error:
             case BrokerRefusedError():
                 return Failed(str(error), retryable=False)
             case OSError():
-                return Failed(f"No connection to {self._peer} could be made: {reason_of(error)}.")
+                failed = Failed(f"No connection to {self._peer} could be made: {reason_of(error)}.")
+                return Unanswered(failed, sent=False)
             case _:
                 log.error("a publisher failed", server=self._peer, exc_info=error)
                 return Failed(f"The message to {self._peer} was not sent: {reason_of(error)}.")
