@@ -5,11 +5,12 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 
+from detent.domain.http_rules import check_http
 from detent.domain.job import HttpTarget, PythonTarget, ShellTarget, Target, TargetTls
 from detent.domain.refusal import pointer_to
 from detent.domain.secret_ref import SecretRef
 from detent.domain.sensitive import MASKED
-from detent.domain.target_url import TargetError, check_url
+from detent.domain.target_url import TargetError
 
 MAX_HEADER_CHARACTERS = 16_384
 PEM_CERTIFICATE = "-----BEGIN CERTIFICATE-----"
@@ -48,7 +49,7 @@ def check_target(target: Target) -> None:
     """Raise TargetError if no worker can call this target."""
     match target:
         case HttpTarget(url=url, headers=headers, tls=tls):
-            check_url(url)
+            check_http(target)
             check_headers(headers)
             if isinstance(tls, TargetTls):
                 _check_tls(url, tls)

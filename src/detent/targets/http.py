@@ -17,10 +17,13 @@ from typing import TYPE_CHECKING, NamedTuple
 import aiohttp
 import msgspec
 from aiohttp.abc import AbstractResolver
+from msgspec import UNSET
 from multidict import CIMultiDict
 from yarl import URL
 
 from detent.domain.documents import encode_json
+from detent.domain.http_rules import WITH_BODY
+from detent.domain.http_statuses import StatusVerdict, verdict_of
 from detent.domain.job import HttpTarget, TargetTls
 from detent.domain.run import Call, Failed, NotBegun, Outcome, Succeeded
 from detent.domain.secret_ref import SecretRef
@@ -29,6 +32,13 @@ from detent.domain.target_rules import CALL_HEADER, check_headers
 from detent.domain.target_url import TargetError, parse_url
 from detent.domain.webhooks import signed
 from detent.targets.http_failures import connection_failure, refusal_of
+from detent.targets.http_templates import (
+    BodyTemplates,
+    RequestTemplates,
+    rendered_headers,
+    rendered_url,
+    request_templates,
+)
 from detent.targets.policies import TargetPolicies
 from detent.targets.sessions import GuardedSessions
 from detent.targets.text import first_bytes, instant_text, storable, visible
@@ -42,9 +52,6 @@ LONGEST_RETRY_AFTER = 86_400.0
 # How long a call waits that needs an allow list which cannot be read, before its run returns to the queue.
 UNREAD_PAUSE_SECONDS = 1.0
 
-_WITH_BODY = frozenset({"POST", "PUT", "PATCH", "DELETE"})
-_RETRYABLE = frozenset({408, 425, 429})
-
 
 class PreparedRequest(NamedTuple):
     """What every call of a target shares."""
@@ -56,6 +63,8 @@ class PreparedRequest(NamedTuple):
     tls: ssl.SSLContext | bool = True
     """The certificates of the job; True: it has none of its own."""
     shows_certificate: bool = False
+    templates: RequestTemplates | None = None
+    """What differs between the calls of the target; None: nothing does."""
 
 
 @lru_cache(maxsize=1024)
@@ -68,7 +77,6 @@ def _address(url: str) -> tuple[URL, str]:
 
 def _prepare(url: str, headers: tuple[tuple[str, str | SecretRef], ...]) -> PreparedRequest:
     """Checked here too, not only at registration: the rules may be stricter now."""
-    parsed, label = _address(url)
     check_headers(dict(headers))
     plain = [(name, value) for name, value in headers if isinstance(value, str)]
     if len(plain) < len(headers):
@@ -77,7 +85,13 @@ def _prepare(url: str, headers: tuple[tuple[str, str | SecretRef], ...]) -> Prep
         )
     merged = CIMultiDict({"User-Agent": f"detent/{__version__}", "Accept": "*/*", "Accept-Encoding": "identity"})
     merged.update(plain)
-    return PreparedRequest(parsed, label, merged, traced="traceparent" in merged)
+    templates = request_templates(url, tuple(plain))
+    if templates is not None and templates.url is not None:
+        parsed = templates.url.origin
+        label = str(parsed)
+    else:
+        parsed, label = _address(url)
+    return PreparedRequest(parsed, label, merged, traced="traceparent" in merged, templates=templates)
 
 
 _prepare_once = lru_cache(maxsize=1024)(_prepare)
@@ -87,7 +101,20 @@ def _prepared(call: Call) -> PreparedRequest:
     """The same for all calls of a job. One with secrets is not kept: their values would stay in memory."""
     assert isinstance(call.target, HttpTarget)
     url, headers = call.target.url, tuple(call.target.headers.items())
-    return _prepare(url, headers) if call.filled else _prepare_once(url, headers)
+    prepared = _prepare(url, headers) if call.filled else _prepare_once(url, headers)
+    return prepared if prepared.templates is None else _rendered(prepared, prepared.templates, call)
+
+
+def _rendered(prepared: PreparedRequest, templates: RequestTemplates, call: Call) -> PreparedRequest:
+    headers = prepared.headers.copy()
+    headers.update(rendered_headers(templates, call))
+    if templates.url is None:
+        return prepared._replace(headers=headers)
+    url = rendered_url(templates.url, call)
+    return prepared._replace(headers=headers, url=url, label=str(url.with_query(None).with_fragment(None)))
+
+
+_bodies = BodyTemplates()
 
 
 class HttpTargetRunner:
@@ -121,6 +148,7 @@ class HttpTargetRunner:
         assert isinstance(target, HttpTarget)
         try:
             prepared = _prepared(call)
+            body = _body(call, target)
         except TargetError as error:
             return Failed(error.message, retryable=False)
         if isinstance(target.tls, TargetTls):
@@ -130,11 +158,11 @@ class HttpTargetRunner:
             shown = target.tls.client_certificate is not None
             prepared = prepared._replace(tls=certificates, shows_certificate=shown)
         rules = await self._policies.rules_of(call.tenant)
-        outcome = await self._send(call, target.method, prepared, rules)
+        outcome = await self._send(call, target, prepared, body, rules)
         if isinstance(outcome, TargetFault):
             renewed = await self._policies.renewed(call.tenant)
             if renewed.key != rules.key:
-                outcome = await self._send(call, target.method, prepared, renewed)
+                outcome = await self._send(call, target, prepared, body, renewed)
         return await self._refused(call, prepared, outcome) if isinstance(outcome, TargetFault) else outcome
 
     async def _context(self, tls: TargetTls) -> ssl.SSLContext | Failed:
@@ -154,23 +182,22 @@ class HttpTargetRunner:
         return NotBegun(sentence)
 
     async def _send(
-        self, call: Call, method: str, prepared: PreparedRequest, rules: TargetRules
+        self, call: Call, target: HttpTarget, prepared: PreparedRequest, body: bytes | None, rules: TargetRules
     ) -> Outcome | TargetFault:
         """The outcome, or why nothing was sent."""
-        body = _body(call, method)
         headers = _headers(call, prepared, body)
         try:
             with self._sessions.session(call.tenant, rules, prepared.url.raw_host or "") as session:
                 async with session.request(
-                    method, prepared.url, headers=headers, data=body, allow_redirects=False, ssl=prepared.tls
+                    target.method, prepared.url, headers=headers, data=body, allow_redirects=False, ssl=prepared.tls
                 ) as response:
-                    return await self._outcome(response, prepared.label)
+                    return await self._outcome(response, target, prepared.label)
         except (aiohttp.ClientError, OSError) as error:
             return refusal_of(error) or connection_failure(
                 error, prepared.url, prepared.label, shows_certificate=prepared.shows_certificate
             )
 
-    async def _outcome(self, response: aiohttp.ClientResponse, label: str) -> Outcome:
+    async def _outcome(self, response: aiohttp.ClientResponse, target: HttpTarget, label: str) -> Outcome:
         data, complete, broken = await _read(response, self._cap)
         status = response.status
         answer: dict[str, object] = {
@@ -180,8 +207,9 @@ class HttpTargetRunner:
         if not complete:
             answer["truncated"] = True
         result = encode_json(answer)
-        if not 200 <= status <= 299:
-            return _refusal(response, label, result)
+        verdict = verdict_of(target, status)
+        if verdict != "success":
+            return _refusal(response, verdict, label, result)
         if broken:
             return Failed(f"The connection broke before the answer of {label} was complete.", result=result)
         return Succeeded(result)
@@ -190,12 +218,14 @@ class HttpTargetRunner:
 def headers_of(call: Call) -> CIMultiDict[str]:
     """The headers of this call of an HTTP target."""
     assert isinstance(call.target, HttpTarget)
-    return _headers(call, _prepared(call), _body(call, call.target.method))
+    return _headers(call, _prepared(call), _body(call, call.target))
 
 
-def _body(call: Call, method: str) -> bytes | None:
+def _body(call: Call, target: HttpTarget) -> bytes | None:
     """A signed call always has one: libraries that verify it read the body as JSON."""
-    if method not in _WITH_BODY or (call.payload is None and call.signing is None):
+    if target.body is not UNSET:
+        return _bodies.body(call)
+    if target.method not in WITH_BODY or (call.payload is None and call.signing is None):
         return None
     return msgspec.json.encode(call.payload)
 
@@ -244,13 +274,13 @@ async def _read(response: aiohttp.ClientResponse, cap: int) -> tuple[bytes, bool
     return bytes(pieces), complete, False
 
 
-def _refusal(response: aiohttp.ClientResponse, label: str, result: str) -> Failed:
+def _refusal(response: aiohttp.ClientResponse, verdict: StatusVerdict, label: str, result: str) -> Failed:
     status = response.status
     error = f"HTTP {status} from {label}"
     if 300 <= status <= 399:
         error += ": redirects are not followed; put the final address into the job"
-    if status not in _RETRYABLE and not 500 <= status <= 599:
-        return Failed(error, retryable=False, result=result)
+    if verdict != "retry":
+        return Failed(error, retryable=False, result=result, gone=verdict == "gone")
     headers = response.headers
     wait = retry_after_seconds(headers.get("Retry-After"), headers.get("Date"))
     return Failed(error, retry_after=wait, result=result)
