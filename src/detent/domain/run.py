@@ -109,6 +109,14 @@ class Failed(Struct, frozen=True):
     """The target says that it will not come back: its job is paused."""
 
 
+class GoneTarget(NamedTuple):
+    """A job whose target answered 410 Gone to a call of this revision."""
+
+    job: int
+    revision: int
+    called_at: datetime
+
+
 class Cancelled(Struct, frozen=True):
     reason: str = "cancelled"
 

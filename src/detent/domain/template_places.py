@@ -30,14 +30,14 @@ _CONTROL = re.compile(r"[\x00-\x08\x0a-\x1f\x7f-\x9f\ud800-\udfff]")
 _QUOTE_OR_BACKSLASH = re.compile(r'["\\]')
 
 
-class Slot(NamedTuple):
+class ValueSlot(NamedTuple):
     """A placeholder and how its value is written there."""
 
     placeholder: Placeholder
     escape: Escape
 
 
-Compiled = tuple[str | Slot, ...]
+Compiled = tuple[str | ValueSlot, ...]
 
 
 class UrlTemplate(NamedTuple):
@@ -62,11 +62,11 @@ def render(pieces: Compiled, call: Call, limit: int) -> str:
 
 
 def compiled(pieces: Pieces, escape: Escape) -> Compiled:
-    return tuple(Slot(piece, escape) if isinstance(piece, Placeholder) else piece for piece in pieces)
+    return tuple(ValueSlot(piece, escape) if isinstance(piece, Placeholder) else piece for piece in pieces)
 
 
 def placeholders(pieces: Compiled) -> tuple[Placeholder, ...]:
-    return tuple(piece.placeholder for piece in pieces if isinstance(piece, Slot))
+    return tuple(piece.placeholder for piece in pieces if isinstance(piece, ValueSlot))
 
 
 # --- escapes ---
@@ -131,9 +131,9 @@ def url_template(text: str) -> UrlTemplate:
     parts = re.split(f"{mark}([0-9]+)y", str(parsed))
     if [int(number) for number in parts[1::2]] != list(range(len(slots))):
         raise TemplateError("The URL has .. behind a placeholder: write the path without it.")
-    found: list[str | Slot] = []
+    found: list[str | ValueSlot] = []
     for index, part in enumerate(parts):
-        found += [Slot(slots[int(part)], _url_text)] if index % 2 else [part] if part else []
+        found += [ValueSlot(slots[int(part)], _url_text)] if index % 2 else [part] if part else []
     return UrlTemplate(tuple(found), parsed.origin(), _empty_segments(parsed.raw_path))
 
 
@@ -182,11 +182,11 @@ def body_template(body: str | dict[str, Any] | list[Any], content_type: str) -> 
 
 def _json_body(text: str) -> Compiled:
     """A placeholder inside the quotes of a string is a part of its text, any other one a value."""
-    found: list[str | Slot] = []
+    found: list[str | ValueSlot] = []
     inside = False
     for piece in parse(text):
         if isinstance(piece, Placeholder):
-            found.append(Slot(piece, json_text if inside else json_value))
+            found.append(ValueSlot(piece, json_text if inside else json_value))
         else:
             found.append(piece)
             inside = _ends_inside(piece, inside)
@@ -214,7 +214,7 @@ def _ends_inside(text: str, inside: bool) -> bool:
     return inside
 
 
-def _document(value: Any) -> list[str | Slot]:
+def _document(value: Any) -> list[str | ValueSlot]:
     """A document as pieces of its JSON. Its depth is bounded by the check of documents."""
     if isinstance(value, dict):
         members = [[*_key(key), ":", *_inside(key, one)] for key, one in value.items()]
@@ -225,11 +225,11 @@ def _document(value: Any) -> list[str | Slot]:
         return [encode_json(value)]
     pieces = parse(value)
     if len(pieces) == 1 and isinstance(pieces[0], Placeholder):  # a value of its own: a number stays a number
-        return [Slot(pieces[0], json_value)]
-    return ['"', *(encode_json(p)[1:-1] if isinstance(p, str) else Slot(p, json_text) for p in pieces), '"']
+        return [ValueSlot(pieces[0], json_value)]
+    return ['"', *(encode_json(p)[1:-1] if isinstance(p, str) else ValueSlot(p, json_text) for p in pieces), '"']
 
 
-def _inside(step: str | int, value: Any) -> list[str | Slot]:
+def _inside(step: str | int, value: Any) -> list[str | ValueSlot]:
     try:
         return _document(value)
     except TemplateError as error:
@@ -243,15 +243,15 @@ def _key(key: str) -> list[str]:
     return [encode_json(key)]
 
 
-def _joined(parts: list[list[str | Slot]]) -> list[str | Slot]:
-    joined: list[str | Slot] = []
+def _joined(parts: list[list[str | ValueSlot]]) -> list[str | ValueSlot]:
+    joined: list[str | ValueSlot] = []
     for part in parts:
         joined += [",", *part] if joined else part
     return joined
 
 
-def _merged(pieces: list[str | Slot]) -> Compiled:
-    merged: list[str | Slot] = []
+def _merged(pieces: list[str | ValueSlot]) -> Compiled:
+    merged: list[str | ValueSlot] = []
     for is_text, some in groupby(pieces, lambda piece: isinstance(piece, str)):
         run = list(some)
         merged += ["".join(map(str, run))] if is_text else run

@@ -10,6 +10,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Generic, ParamSpec
 
+from detent.domain.run import GoneTarget
+
 Arguments = ParamSpec("Arguments")
 
 
@@ -54,3 +56,4 @@ class Wakeups:
         self.capacity_freed: Wakeup[[]] = Wakeup()
         self.reply_lost: Wakeup[[]] = Wakeup()  # this node may hold runs that it does not know of
         self.runs_died: Wakeup[[set[int]]] = Wakeup()  # of these jobs
+        self.targets_gone: Wakeup[[list[GoneTarget]]] = Wakeup()  # they answered 410

@@ -18,7 +18,7 @@ from typing import Any, TypeVar, assert_never
 
 from detent.domain.job import JobSpec, kind_of
 from detent.domain.retry import patient_delay, retry_delay
-from detent.domain.run import Cancelled, Claim, Committed, Failed, Outcome, Succeeded
+from detent.domain.run import Cancelled, Claim, Committed, Failed, GoneTarget, Outcome, Succeeded
 from detent.domain.states import CODES, END_CODES, Event, RunStatus
 from detent.errors import DetentError
 from detent.runtime import failpoints
@@ -53,8 +53,8 @@ def decide(
             text = _storable(result)
             return Settlement(claim, started, finished, SUCCEEDED, None, text, "succeeded", None, _target(spec))
         case Cancelled(reason=reason):
-            words = {"reason": reason, "outcome": "cancelled", "error": reason}
-            return Settlement(claim, started, finished, CANCELLED, **words, target=_target(spec))
+            words = (reason, None, "cancelled", reason)
+            return Settlement(claim, started, finished, CANCELLED, *words, target=_target(spec))
         case Failed():
             return _decide_failure(claim, spec, outcome, started, finished, chance)
         case Committed():
@@ -81,7 +81,9 @@ def _decide_failure(
         return PlannedRetry(claim, started, finished, failed.outcome, error, delay, _target(spec), failed.traceback)
     reason = "retries exhausted" if retryable else "not retryable"
     words = (reason, _storable(failed.result), failed.outcome, storable_text(failed.error))
-    return Settlement(claim, started, finished, DEAD, *words, target=_target(spec), traceback=failed.traceback)
+    return Settlement(
+        claim, started, finished, DEAD, *words, target=_target(spec), traceback=failed.traceback, gone=failed.gone
+    )
 
 
 def _storable(result: str | None) -> str | None:
@@ -292,6 +294,9 @@ class Settler:
             self._wakeups.runs_died(
                 {item.claim.job for item in written if isinstance(item, Settlement) and item.status == DEAD}
             )
+            gone = [_gone(item) for item in written if isinstance(item, Settlement) and item.gone]
+            if gone:
+                self._wakeups.targets_gone(gone)
         return unsuccessful
 
     async def _refuse_stale(self, unmatched: Sequence[Writing]) -> list[Writing]:
@@ -312,6 +317,10 @@ def _by_target(written: Sequence[Writing]) -> dict[Kind, Sequence[Writing]]:
     if len(targets) == 1:
         return {targets.pop(): written}
     return {target: [item for item in written if item.target == target] for target in targets}
+
+
+def _gone(item: Settlement) -> GoneTarget:
+    return GoneTarget(item.claim.job, item.claim.revision, item.started)
 
 
 def _without_text(item: Writing) -> Writing:
