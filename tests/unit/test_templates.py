@@ -160,7 +160,7 @@ def test_a_text_that_is_json_has_values_outside_quotes_and_parts_of_texts_inside
     ],
 )
 def test_a_text_that_would_not_be_json_is_refused(body: str) -> None:
-    with pytest.raises(TemplateError, match="The body is not JSON .* Content-Type"):
+    with pytest.raises(TemplateError, match=r"The body is not JSON .* Content-Type"):
         body_template(body, "application/json")
 
 
