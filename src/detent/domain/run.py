@@ -130,6 +130,9 @@ Outcome = Succeeded | Failed | Cancelled | Committed
 
 class NotBegun(Struct, frozen=True):
     """Not an outcome: the target was certainly not called, because the worker lacks capacity or could not read what it
-    needs for the call. The run returns to its queue, and the attempt does not count."""
+    needs for the call, or because its host does not answer. The run returns to its queue, and the attempt does not
+    count."""
 
     why: str
+    retry_after: float = 0.0
+    """Seconds for which the run waits there as pending; 0: any worker may claim it at once."""

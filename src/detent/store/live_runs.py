@@ -89,8 +89,7 @@ class LiveRunStore:
     ) -> list[Claim]:
         """Up to `limit` ready runs, by priority and age; `evenly`: only by age."""
         arguments = (node, incarnation, list(queues), limit, evenly)
-        rows = await self._database.fetch_guarded(PoolName.WORK, sql.run.CLAIM, "", "W2", *arguments)
-        return claims_of(rows)
+        return claims_of(await self._database.fetch_guarded(PoolName.WORK, sql.run.CLAIM, "", "W2", *arguments))
 
     async def reconcile(self, node: int) -> list[Claim]:
         return claims_of(await self._database.fetch(PoolName.WORK, sql.run.RECONCILE, node))
@@ -117,6 +116,15 @@ class LiveRunStore:
 
     async def give_back(self, node: int, claims: Sequence[Claim]) -> set[tuple[int, int]]:
         return _addresses(await self._database.fetch(PoolName.WORK, sql.run.GIVE_BACK, node, *_columns(claims)))
+
+    async def put_off(self, node: int, batch: Sequence[tuple[Claim, timedelta]]) -> set[tuple[int, int]]:
+        """As `give_back`, and each run waits for so long before it can be claimed again."""
+        rows: list[Row] = []
+        for of_tasks, some in by_kind(batch, lambda pair: pair[0]):
+            claims, delays = zip(*some, strict=True)
+            statement = sql.task.PUT_OFF if of_tasks else sql.run.PUT_OFF
+            rows += await self._database.fetch(PoolName.WORK, statement, node, *_columns(claims), delays)
+        return _addresses(rows)
 
     async def settle(self, node: int, batch: Sequence[Settlement]) -> list[Settlement]:
         """End a batch of runs; returns those that no longer belong to this node."""

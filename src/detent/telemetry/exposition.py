@@ -93,6 +93,11 @@ def _counters(metrics: Metrics) -> Iterator[Metric]:
             "Runs returned to their queue because their target could not be called here for now.",
             metrics.not_begun,
         ),
+        (
+            "put_off_runs",
+            "Runs returned to their queue, to wait there, because their host does not answer or is busy for now.",
+            metrics.put_off,
+        ),
         ("retries", "Attempts that failed and are followed by another.", metrics.retries),
     ):
         yield CounterMetricFamily(f"detent_{name}", text, value)

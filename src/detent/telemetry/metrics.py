@@ -113,6 +113,7 @@ class Metrics:
         self.released = 0
         self.starts = 0
         self.not_begun = 0
+        self.put_off = 0
         self.retries = 0
         self.ends: Counter[tuple[Kind, RunStatus]] = Counter()
         self.attempts: Counter[tuple[Kind, str]] = Counter()

@@ -88,7 +88,7 @@ class Attempts:
                 return
             outcome = _failure_around_call(held, error)
         if isinstance(outcome, NotBegun):
-            await self._not_begun(held)
+            await self._not_begun(held, outcome)
         elif outcome is not None or held.called:
             self._settle(held, outcome)
 
@@ -159,7 +159,7 @@ class Attempts:
         verdicts = await self._store.live_runs.start(self._membership.node, claims, [held.alone for held in some])
         return [verdicts.get((claim.job, claim.lane), "lost") for claim in claims]
 
-    async def _not_begun(self, held: HeldRun) -> None:
+    async def _not_begun(self, held: HeldRun, refused: NotBegun) -> None:
         """Return a run whose target was certainly not called. If it is cancelled meanwhile, its next worker sees
         that."""
         held.called = False
@@ -167,7 +167,10 @@ class Attempts:
             self._settle(held, Cancelled("cancelled before it started"))
             return
         held.begun = False
-        await self._returns.give_back_uncalled(held.claim)
+        if refused.retry_after > 0:
+            await self._returns.put_off((held.claim, refused.retry_after))
+        else:
+            await self._returns.give_back_uncalled(held.claim)
         held.stop = False
 
     def _settle(self, held: HeldRun, outcome: Outcome | None) -> None:

@@ -90,9 +90,9 @@ class Worker:
         self._queue_reads = QueueReads()
         self._behind: frozenset[int] = frozenset()  # the tenants of the backlog; none of them while it is unknown
         self._promoter = Promoter(store)
-        self._retries = Retries()
+        self._retries = Retries(lambda: self.loop.wake())
         self._settler = Settler(store, membership.node, settled=self._settled, wakeups=wakeups, metrics=metrics)
-        self._returns = Returns(store, membership, self._held, wakeups, metrics)
+        self._returns = Returns(store, membership, self._held, self._retries, wakeups, metrics)
         self._attempts = Attempts(
             store, membership, clock, runners, held=self._held, capacity=self.capacity,
             settler=self._settler, returns=self._returns, secrets=secrets, metrics=metrics,
@@ -316,9 +316,7 @@ class Worker:
         self.settled += len(claims)
         if self._backlog and (self.free_capacity >= self.capacity.concurrency // 2 + 1 or self._slot_waits()):
             self.loop.wake()
-        for seconds in retry_seconds:
-            self._retries.add(monotonic() + seconds)
-            asyncio.get_running_loop().call_later(seconds, self.loop.wake)  # a hint: the loop's own pause counts too
+        self._retries.add(retry_seconds)
 
     # --- what others ask ---
 
