@@ -46,6 +46,8 @@ PURPOSES = {
     "allow_shell": "The tenants whose [shell jobs](../howto/shell-jobs.md) this worker runs; requires API keys.",
     "shell_user": "The system user that commands run as, instead of the user of the worker; needs root.",
     "concurrency": "How many runs a worker executes at once.",
+    "http_host_concurrency": "How many calls a worker makes to one host (name and port) at the same time, of all "
+    "tenants: see [calls per host](../howto/http-targets.md#calls-per-host). 0: any number.",
     "tenant_headroom": "The fraction of a worker's slots kept for tenants below their fair share: see"
     " [shares](../howto/queues-and-limits.md#tenant-shares). 0 keeps none.",
     "queues": "The queues that a worker serves.",

@@ -252,7 +252,9 @@ class Node:
         from detent.targets.shell import ShellTargetRunner
 
         chosen, limit = self._settings, self._settings.max_result_bytes
-        http = HttpTargetRunner(policies, max_result_bytes=limit, resolver=resolver)
+        http = HttpTargetRunner(
+            policies, max_result_bytes=limit, resolver=resolver, host_concurrency=chosen.http_host_concurrency
+        )
         output = OutputWriter(store, chosen.run_log_bytes)
         shell = ShellTargetRunner(
             self._shell.tenants, user=self._shell.user, max_result_bytes=limit, output=output.begin

@@ -129,6 +129,7 @@ class Settings:
     shell_user: str | None = _setting(None, text(r"[A-Za-z0-9_][A-Za-z0-9_.-]*\$?"), "the name of a system user")
     concurrency: int = _setting(100, whole(1, 100_000), "a whole number between 1 and 100000")
     tenant_headroom: float = _setting(0.2, seconds(0, 0.9), "0 to turn it off, or a number up to 0.9")
+    http_host_concurrency: int = _setting(0, whole(0, 100_000), "0 for any number, or a whole number up to 100000")
     queues: tuple[str, ...] = _setting(
         ("default",), names, "one or more queue names without spaces, separated by commas"
     )

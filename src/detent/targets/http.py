@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import aiohttp
 import msgspec
 from aiohttp.abc import AbstractResolver
-from msgspec import UNSET
+from msgspec import UNSET, UnsetType
 from multidict import CIMultiDict
 from yarl import URL
 
@@ -31,6 +31,8 @@ from detent.domain.target_access import TargetFault, TargetRules
 from detent.domain.target_rules import CALL_HEADER, check_headers
 from detent.domain.target_url import TargetError, parse_url
 from detent.domain.webhooks import signed
+from detent.runtime.clock import monotonic
+from detent.targets.host_places import HostLimit, HostPlaces
 from detent.targets.http_failures import connection_failure, refusal_of
 from detent.targets.http_templates import (
     BodyTemplates,
@@ -130,8 +132,12 @@ class HttpTargetRunner:
         resolver: AbstractResolver | None = None,
         dns_cache_seconds: int = 10,
         trust: ssl.SSLContext | None = None,
+        host_concurrency: int = 0,
     ) -> None:
+        """`host_concurrency`: how many calls to one host at the same time; 0: any number."""
         self._policies = policies
+        self._host_concurrency = host_concurrency
+        self._places = HostPlaces()
         self._cap = max_result_bytes
         self._certificates: TargetCertificates | None = None
         self._sessions = GuardedSessions(
@@ -157,6 +163,30 @@ class HttpTargetRunner:
                 return certificates
             shown = target.tls.client_certificate is not None
             prepared = prepared._replace(tls=certificates, shows_certificate=shown)
+        if self._host_concurrency or target.host_concurrency is not UNSET:
+            return await self._call_in_turn(call, target, prepared, body)
+        return await self._call(call, target, prepared, body)
+
+    async def _call_in_turn(
+        self, call: Call, target: HttpTarget, prepared: PreparedRequest, body: bytes | None
+    ) -> Outcome | NotBegun:
+        """A call over a limit of its host uses up no attempt: its run waits in its queue."""
+        host, port = prepared.url.raw_host or "", prepared.url.port or 0
+        limits = [HostLimit((None, host, port), self._host_concurrency)] if self._host_concurrency else []
+        if not isinstance(target.host_concurrency, UnsetType):
+            limits.insert(0, HostLimit((call.tenant, host, port), target.host_concurrency))
+        wait = await self._places.enter(limits, call.timeout_seconds / 10)
+        if wait:
+            return NotBegun(f"{host}:{port} has as many calls as are allowed at the same time.", retry_after=wait)
+        began = monotonic()
+        try:
+            return await self._call(call, target, prepared, body)
+        finally:
+            self._places.leave(limits, monotonic() - began)
+
+    async def _call(
+        self, call: Call, target: HttpTarget, prepared: PreparedRequest, body: bytes | None
+    ) -> Outcome | NotBegun:
         rules = await self._policies.rules_of(call.tenant)
         outcome = await self._send(call, target, prepared, body, rules)
         if isinstance(outcome, TargetFault):
