@@ -15,6 +15,7 @@ from typing import Any
 
 from detent.cli import moments, times
 from detent.cli.base import F, option
+from detent.cli.http_options import HTTP_OPTIONS, check_http_flags, http_parts
 from detent.cli.times import read_duration
 from detent.domain.job_fields import JOB_FIELDS, FieldGroup, FieldKind, JobField
 from detent.errors import UsageError
@@ -156,6 +157,7 @@ OPTIONS: tuple[Callable[[Any], Any], ...] = (
         help="With --url: trust only servers with a certificate of these authorities.",
         panel="Target",
     ),
+    *HTTP_OPTIONS,
     option(
         "--shell", metavar="COMMAND", help="Run this on a worker with --allow-shell for the tenant.", panel="Target"
     ),
@@ -182,8 +184,9 @@ def document_options(function: F) -> F:
 
 def build(name: str | None, flags: Mapping[str, Any]) -> dict[str, Any]:
     """The document that these flags describe."""
-    if flags["file"] == "-" and flags["payload"] == "-":
-        raise UsageError("--file and --payload both read stdin: give one of them as a file.")
+    stdin = [flag for flag in ("file", "payload", "body") if flags[flag] == "-"]
+    if len(stdin) > 1:
+        raise UsageError(f"--{stdin[0]} and --{stdin[1]} both read stdin: give one of them as a file.")
     document = _from_file(flags["file"]) if flags["file"] else {}
     schedule = _one_of(SCHEDULES, flags, "schedule", document.get("schedule") is not None, required=False)
     zone = flags["timezone"] or document.get("timezone")
@@ -234,6 +237,7 @@ def _require_target(target: str | None, flags: Mapping[str, Any]) -> None:
         raise UsageError("--isolate is given without --python: it applies to Python functions only.")
     if target == "url":
         return
+    check_http_flags(flags)
     for key, flag in HTTP_FLAGS.items():
         if flags[key]:
             raise UsageError(f"{flag} is given without --url: it applies to HTTP targets only.")
@@ -245,7 +249,7 @@ def _target(kind: str, flags: Mapping[str, Any]) -> dict[str, Any]:
     if kind == "python":
         chosen = {"isolate": flags["isolate"]} if flags["isolate"] else {}
         return {"type": "python", "function": flags["python"], **chosen}
-    target: dict[str, Any] = {"type": "http", "url": flags["url"]}
+    target: dict[str, Any] = {"type": "http", "url": flags["url"], **http_parts(flags, read_text)}
     if flags["method"]:
         target["method"] = flags["method"].upper()
     if flags["headers"]:
