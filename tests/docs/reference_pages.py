@@ -127,8 +127,24 @@ SWITCHES = {True: "`true`", False: "`false`"}
 ENDINGS = {"counter": "_total", "info": "_info"}
 
 TARGET_ADVICE = {
-    ("http", "url"): "The URL to call.",
+    (
+        "http",
+        "url",
+    ): "The URL to call. It may have [placeholders](../howto/http-targets.md#templates) behind the host, as "
+    "the values of headers and the body.",
     ("http", "method"): "The HTTP method. GET and HEAD send no payload.",
+    (
+        "http",
+        "body",
+    ): "The [body](../howto/http-targets.md#the-body) instead of the payload: a text, or a document whose "
+    "texts have placeholders.",
+    (
+        "http",
+        "statuses",
+    ): "What statuses mean: lists `success`, `retry` and `no_retry` of statuses and classes such as `5xx`. See "
+    "[answers](../howto/http-targets.md#how-an-answer-is-read).",
+    ("http", "host_concurrency"): "How many calls to the host a worker makes at the same time: see "
+    "[calls per host](../howto/http-targets.md#calls-per-host).",
     (
         "http",
         "headers",
