@@ -61,6 +61,12 @@ def test_secrets_in_a_body_are_secrets_of_the_job() -> None:
     assert prepared({"body": {"key": {"secret": "ours"}}}).secrets == ("ours",)
 
 
+def test_a_template_of_a_credential_is_no_literal_one() -> None:
+    payload = {"token": {"secret": "ours"}}
+    assert prepared({"headers": {"Authorization": "Bearer {{ payload.token }}"}}, payload=payload).warnings == []
+    assert len(prepared({"headers": {"Authorization": "Bearer abcdef"}}).warnings) == 1
+
+
 def test_a_value_that_no_tick_will_find_is_a_warning() -> None:
     job = prepared(
         {"url": "https://example.org/{{ payload.id }}", "body": ["{{ payload.items.1 }}"]}, payload={"id": 1}

@@ -24,12 +24,12 @@ EXPECTED_SECONDS = 0.2
 NEWEST_SHARE = 0.2
 MANY_HOSTS = 1000
 
-HostKey = tuple[int | None, str, int]
+LimitKey = tuple[int | None, str, int]
 """The tenant, None for all of them; host and port."""
 
 
 class HostLimit(NamedTuple):
-    key: HostKey
+    key: LimitKey
     limit: int
 
 
@@ -58,7 +58,7 @@ class HostPlaces:
 
     def __init__(self, now: Callable[[], float] = monotonic) -> None:
         self._now = now
-        self._lines: dict[HostKey, _HostLine] = {}
+        self._lines: dict[LimitKey, _HostLine] = {}
 
     async def enter(self, limits: list[HostLimit], patience: float) -> float:
         """0: the call may begin, and must `leave`. Otherwise the seconds after which it may try again."""
@@ -116,7 +116,7 @@ class HostPlaces:
             return LONGEST_RETURN * random.uniform(0.5, 1.0)
         return max(line.free_at - now, SHORTEST_RETURN)
 
-    def _open(self, key: HostKey) -> _HostLine:
+    def _open(self, key: LimitKey) -> _HostLine:
         if len(self._lines) >= MANY_HOSTS:
             now = self._now()
             for old in [old for old, line in self._lines.items() if not line.inside and not line.waiting]:
