@@ -74,6 +74,15 @@ async def test_a_call_that_waits_too_long_or_is_cancelled_takes_no_place() -> No
     assert await places.enter(limits, 0) == 0
 
 
+async def test_turns_follow_how_long_calls_take_and_not_how_soon_one_was_refused() -> None:
+    places, limits = HostPlaces(Watch()), [HostLimit(HOST, 1)]
+    for seconds in [4.0] * 40 + [None] * 40:
+        assert await places.enter(limits, 1) == 0
+        places.leave(limits, seconds)
+    assert await places.enter(limits, 1) == 0
+    assert 3.9 < await places.enter(limits, 0) < 4.1
+
+
 async def test_a_call_needs_a_place_of_every_limit_and_keeps_none_if_one_is_full() -> None:
     places = HostPlaces()
     theirs, ours = HostLimit((2, *HOST[1:]), 5), HostLimit(HOST, 5)

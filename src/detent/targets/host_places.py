@@ -68,10 +68,12 @@ class HostPlaces:
                 return self._turn(each)
         return 0.0
 
-    def leave(self, limits: list[HostLimit], seconds: float) -> None:
-        for key, _ in limits:
-            line = self._lines[key]
-            line.mean += NEWEST_SHARE * (seconds - line.mean)
+    def leave(self, limits: list[HostLimit], seconds: float | None) -> None:
+        """`seconds`: how long the call took; None: the host was not called."""
+        if seconds is not None:
+            for key, _ in limits:
+                line = self._lines[key]
+                line.mean += NEWEST_SHARE * (seconds - line.mean)
         self._release(limits)
 
     async def _enter(self, wanted: HostLimit, patience: float) -> bool:

@@ -178,11 +178,13 @@ class HttpTargetRunner:
         wait = await self._places.enter(limits, call.timeout_seconds / 10)
         if wait:
             return NotBegun(f"{host}:{port} has as many calls as are allowed at the same time.", retry_after=wait)
-        began = monotonic()
+        began, outcome = monotonic(), None
         try:
-            return await self._call(call, target, prepared, body)
+            outcome = await self._call(call, target, prepared, body)
         finally:
-            self._places.leave(limits, monotonic() - began)
+            called = not isinstance(outcome, NotBegun)
+            self._places.leave(limits, monotonic() - began if called else None)
+        return outcome
 
     async def _call(
         self, call: Call, target: HttpTarget, prepared: PreparedRequest, body: bytes | None
