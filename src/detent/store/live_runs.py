@@ -61,8 +61,6 @@ class Settlement(NamedTuple):
     target: Kind = "unknown"
     traceback: str | None = None
     name: str | None = None
-    gone: bool = False
-    """The target answered 410 Gone: the job is to be paused."""
 
 
 class PlannedRetry(NamedTuple):
@@ -368,9 +366,7 @@ def _claim_of(item: Settlement | PlannedRetry) -> Claim:
 
 def settle_columns(batch: Sequence[Settlement]) -> tuple[Sequence[object], ...]:
     """The arrays of the settle statement; also used inside a handler's own transaction."""
-    claims, started, finished, statuses, reasons, results, outcomes, errors, _, tracebacks, *_ = zip(
-        *batch, strict=True
-    )
+    claims, started, finished, statuses, reasons, results, outcomes, errors, _, tracebacks, _ = zip(*batch, strict=True)
     jobs, lanes, ats, serials, tokens = _columns(claims)
     texts = (reasons, results, outcomes, errors, tracebacks)
     return jobs, ats, tokens, started, finished, lanes, serials, statuses, *texts

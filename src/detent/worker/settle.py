@@ -53,8 +53,8 @@ def decide(
             text = _storable(result)
             return Settlement(claim, started, finished, SUCCEEDED, None, text, "succeeded", None, _target(spec))
         case Cancelled(reason=reason):
-            words = (reason, None, "cancelled", reason)
-            return Settlement(claim, started, finished, CANCELLED, *words, target=_target(spec))
+            words = {"reason": reason, "outcome": "cancelled", "error": reason}
+            return Settlement(claim, started, finished, CANCELLED, **words, target=_target(spec))
         case Failed():
             return _decide_failure(claim, spec, outcome, started, finished, chance)
         case Committed():
@@ -81,9 +81,7 @@ def _decide_failure(
         return PlannedRetry(claim, started, finished, failed.outcome, error, delay, _target(spec), failed.traceback)
     reason = "retries exhausted" if retryable else "not retryable"
     words = (reason, _storable(failed.result), failed.outcome, storable_text(failed.error))
-    return Settlement(
-        claim, started, finished, DEAD, *words, target=_target(spec), traceback=failed.traceback, gone=failed.gone
-    )
+    return Settlement(claim, started, finished, DEAD, *words, target=_target(spec), traceback=failed.traceback)
 
 
 def _storable(result: str | None) -> str | None:
@@ -114,6 +112,7 @@ class Settler:
         self._retries: list[PlannedRetry] = []
         self._tasks: set[asyncio.Task[None]] = set()
         self._pause = 0.0
+        self._gone: set[Claim] = set()
 
     def add(
         self,
@@ -126,6 +125,8 @@ class Settler:
     ) -> None:
         """`name`: of the job, for the log."""
         chance = random.random()
+        if isinstance(outcome, Failed) and outcome.gone:
+            self._gone.add(claim)
         try:
             writing = decide(claim, spec, outcome, started, finished, chance)
         except Exception as error:
@@ -240,9 +241,18 @@ class Settler:
         self._wakeups.capacity_freed()
         refused = {item.claim for item in stale}
         written = [item for item in batch if item.claim not in refused] if refused else batch
+        if self._gone:
+            self._report_gone(batch, written)
         unsuccessful = self._count(written)
         if unsuccessful or transitions.debug_enabled():
             self._log(written)
+
+    def _report_gone(self, batch: Sequence[Settlement | PlannedRetry], written: Sequence[Writing]) -> None:
+        """Only results that were accepted say that a target is gone."""
+        claims = [(item.claim, item.started) for item in written if item.claim in self._gone]
+        self._gone.difference_update(item.claim for item in batch)
+        if claims:
+            self._wakeups.targets_gone([GoneTarget(claim.job, claim.revision, started) for claim, started in claims])
 
     def _log(self, written: Sequence[Settlement | PlannedRetry]) -> None:
         """Successes at debug level, everything else at info and above."""
@@ -294,9 +304,6 @@ class Settler:
             self._wakeups.runs_died(
                 {item.claim.job for item in written if isinstance(item, Settlement) and item.status == DEAD}
             )
-            gone = [_gone(item) for item in written if isinstance(item, Settlement) and item.gone]
-            if gone:
-                self._wakeups.targets_gone(gone)
         return unsuccessful
 
     async def _refuse_stale(self, unmatched: Sequence[Writing]) -> list[Writing]:
@@ -317,10 +324,6 @@ def _by_target(written: Sequence[Writing]) -> dict[Kind, Sequence[Writing]]:
     if len(targets) == 1:
         return {targets.pop(): written}
     return {target: [item for item in written if item.target == target] for target in targets}
-
-
-def _gone(item: Settlement) -> GoneTarget:
-    return GoneTarget(item.claim.job, item.claim.revision, item.started)
 
 
 def _without_text(item: Writing) -> Writing:
