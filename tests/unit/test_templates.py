@@ -164,6 +164,11 @@ def test_a_text_that_would_not_be_json_is_refused(body: str) -> None:
         body_template(body, "application/json")
 
 
+def test_a_text_that_is_nested_too_deeply_is_refused() -> None:
+    with pytest.raises(TemplateError, match="nested too deeply"):
+        body_template("[" * 60_000, "application/json")
+
+
 def test_a_fault_inside_a_document_says_where_it_is() -> None:
     with pytest.raises(TemplateError) as refused:
         body_template({"a": [{"b": "{{ nothing }}"}]}, "application/json")

@@ -194,6 +194,8 @@ def _json_body(text: str) -> Compiled:
     sample = "".join(p if isinstance(p, str) else "x" if p.escape is json_text else "null" for p in found)
     try:
         msgspec.json.decode(sample)
+    except RecursionError:
+        raise TemplateError("The body is nested too deeply: make it flatter.") from None
     except msgspec.DecodeError as error:
         raise TemplateError(
             f"The body is not JSON ({error}): correct it, or give a header Content-Type that is not JSON, such as "
