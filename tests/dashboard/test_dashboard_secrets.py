@@ -78,6 +78,29 @@ async def test_the_form_keeps_the_certificates_of_a_target(pages: Pages, stored:
     assert "TLS is not JSON" in html.unescape(refused.text)
 
 
+@pytest.mark.parametrize(
+    "body", [{"day": "{{ scheduled_at.date }}"}, '{"n": "{{ attempt }}"}', '{"n": {{ attempt }}}', '"text"', ["a"]]
+)
+async def test_the_form_keeps_the_body_the_statuses_and_the_limit_of_a_target(pages: Pages, body: Any) -> None:
+    url = "https://example.com/{{ payload.id }}"
+    more = {"body": body, "statuses": {"success": ["2xx", 304], "retry": [409]}, "host_concurrency": 3}
+    target = {"type": "http", "url": url, "method": "POST", **more}
+    document = {"name": "job", "schedule": "every 1d", "target": target, "payload": {"id": 1}}
+    (job,) = await JobOperations(pages.store).registration.add([read_document(document)])
+    page = await pages.get("/jobs/job/edit")
+    assert url in html.unescape(page.text)
+    assert (await pages.get("/jobs/job")).status == 200
+    form = {name: value for name, value in values_of(job, {}).items() if isinstance(value, str)}
+    changed = await pages.post("/jobs/job/edit", page.csrf, **form | {"priority": "7"})
+    assert changed.status == 204, changed.text
+    found = await pages.store.jobs.find("job", tenant=1)
+    assert found is not None
+    assert (found.priority, found.target) == (7, job.target)
+    for field, text in (("statuses", "2xx"), ("host_concurrency", "many"), ("body", "no JSON")):
+        refused = await pages.post("/jobs/job/edit", page.csrf, **form | {field: text})
+        assert refused.status != 204, field
+
+
 VARIABLES = {
     "TOKEN": REFERENCE,
     "PLAIN": "a=b # c",

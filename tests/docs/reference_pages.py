@@ -49,6 +49,8 @@ PURPOSES = {
     "breaker_failures": "After so many calls in a row that a host did not answer, its"
     " [circuit](../howto/dead-hosts.md) opens: runs wait, and use up no attempt. 0: never.",
     "breaker_max_pause_seconds": "The longest pause between two probes of such a host; the first pause is 1 s.",
+    "http_host_concurrency": "How many calls a worker makes to one host (name and port) at the same time, of all "
+    "tenants: see [calls per host](../howto/http-targets.md#calls-per-host). 0: any number.",
     "tenant_headroom": "The fraction of a worker's slots kept for tenants below their fair share: see"
     " [shares](../howto/queues-and-limits.md#tenant-shares). 0 keeps none.",
     "queues": "The queues that a worker serves.",
@@ -128,8 +130,24 @@ SWITCHES = {True: "`true`", False: "`false`"}
 ENDINGS = {"counter": "_total", "info": "_info"}
 
 TARGET_ADVICE = {
-    ("http", "url"): "The URL to call.",
+    (
+        "http",
+        "url",
+    ): "The URL to call. It may have [placeholders](../howto/http-targets.md#templates) behind the host, as "
+    "the values of headers and the body.",
     ("http", "method"): "The HTTP method. GET and HEAD send no payload.",
+    (
+        "http",
+        "body",
+    ): "The [body](../howto/http-targets.md#the-body) instead of the payload: a text, or a document whose "
+    "texts have placeholders.",
+    (
+        "http",
+        "statuses",
+    ): "What statuses mean: lists `success`, `retry` and `no_retry` of statuses and classes such as `5xx`. See "
+    "[answers](../howto/http-targets.md#how-an-answer-is-read).",
+    ("http", "host_concurrency"): "How many calls to the host a worker makes at the same time: see "
+    "[calls per host](../howto/http-targets.md#calls-per-host).",
     (
         "http",
         "headers",

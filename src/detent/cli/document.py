@@ -15,6 +15,7 @@ from typing import Any
 
 from detent.cli import moments, times
 from detent.cli.base import F, option
+from detent.cli.http_options import HTTP_OPTIONS, check_http_flags, http_parts
 from detent.cli.times import read_duration
 from detent.cli.topic_options import TOPIC_OPTIONS, check_topic_flags, topic_target
 from detent.domain.job_fields import JOB_FIELDS, FieldGroup, FieldKind, JobField
@@ -166,6 +167,7 @@ OPTIONS: tuple[Callable[[Any], Any], ...] = (
         help="With --url or --topic-url: trust only servers with a certificate of these authorities.",
         panel="Target",
     ),
+    *HTTP_OPTIONS,
     option(
         "--shell", metavar="COMMAND", help="Run this on a worker with --allow-shell for the tenant.", panel="Target"
     ),
@@ -193,8 +195,9 @@ def document_options(function: F) -> F:
 
 def build(name: str | None, flags: Mapping[str, Any]) -> dict[str, Any]:
     """The document that these flags describe."""
-    if flags["file"] == "-" and flags["payload"] == "-":
-        raise UsageError("--file and --payload both read stdin: give one of them as a file.")
+    stdin = [flag for flag in ("file", "payload", "body") if flags[flag] == "-"]
+    if len(stdin) > 1:
+        raise UsageError(f"--{stdin[0]} and --{stdin[1]} both read stdin: give one of them as a file.")
     document = _from_file(flags["file"]) if flags["file"] else {}
     schedule = _one_of(SCHEDULES, flags, "schedule", document.get("schedule") is not None, required=False)
     zone = flags["timezone"] or document.get("timezone")
@@ -247,6 +250,8 @@ def _require_target(target: str | None, flags: Mapping[str, Any]) -> None:
         check_topic_flags(flags)
     if target != "url" and flags["method"]:
         raise UsageError("--method is given without --url: it applies to HTTP targets only.")
+    if target != "url":
+        check_http_flags(flags)
     if target in ("url", "topic_url"):
         return
     for key, flag in SENT_FLAGS.items():
@@ -263,7 +268,7 @@ def _target(kind: str, flags: Mapping[str, Any]) -> dict[str, Any]:
     headers, tls = _headers(flags["headers"] or ()), _tls(flags)
     if kind == "topic_url":
         return topic_target(flags, headers, tls)
-    target: dict[str, Any] = {"type": "http", "url": flags["url"]}
+    target: dict[str, Any] = {"type": "http", "url": flags["url"], **http_parts(flags, read_text)}
     if flags["method"]:
         target["method"] = flags["method"].upper()
     if headers:

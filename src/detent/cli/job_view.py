@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import shlex
 from collections.abc import Iterator
 from datetime import datetime
@@ -119,6 +120,17 @@ def _target_fields(target: Item) -> Iterator[Field]:
         parts = target.get(name) or {}
         named = ", ".join(_named(part, value) for part, value in parts.items())
         yield Field(name, title, ", ".join(parts) or None, named)
+    yield from _http_fields(target)
+
+
+def _http_fields(target: Item) -> Iterator[Field]:
+    body = target.get("body")
+    text = body if isinstance(body, str | None) else json.dumps(body, ensure_ascii=False)
+    yield Field("body", "Body", text)
+    for name, title in (("success", "Succeeds on"), ("retry", "Retries on"), ("no_retry", "Does not retry")):
+        statuses = (target.get("statuses") or {}).get(name)
+        yield Field(f"{name}_statuses", title, ", ".join(map(str, statuses)) if statuses else None)
+    yield Field("host_concurrency", "Calls per host", target.get("host_concurrency"))
 
 
 def _named(part: str, value: object) -> str:

@@ -12,6 +12,7 @@ from msgspec import UNSET
 
 from detent.contract.job import Job
 from detent.dashboard.changes import Form, text_of
+from detent.dashboard.http_form import EMPTY_HTTP, http_from, http_values
 from detent.dashboard.topic_form import EMPTY, celery_from, topic_from, topic_values
 from detent.domain.job import CeleryTarget, JobSpec, TopicTarget, kind_of
 from detent.domain.job_fields import JobField, fields_of
@@ -99,7 +100,7 @@ def _target(form: Form) -> dict[str, Any]:
         case "celery":
             return celery_from(form)
         case _:
-            target: dict[str, Any] = {"type": "http", "url": text_of(form, "url")}
+            target: dict[str, Any] = {"type": "http", "url": text_of(form, "url"), **http_from(form)}
             target["method"] = text_of(form, "method") or "POST"
             headers, tls = _headers(text_of(form, "headers")), _tls(text_of(form, "tls"))
             return {**target, **({"headers": headers} if headers else {}), **({"tls": tls} if tls else {})}
@@ -236,7 +237,8 @@ def values_of(job: Job | None, query: Mapping[str, str]) -> dict[str, Any]:
         empty = {name: _shown(_default(name)) for name in FIELDS}
         start = {"kind": "cron", "cron": "0 9 * * MON-FRI", "rrule": "", "every": "15m", "at": ""}
         rest = {"name": "", "timezone": "UTC", "payload": "", "tags": "", "target": "http", "url": "", "method": "POST"}
-        target = {"headers": "", "tls": "", "function": "", "isolate": "thread", "command": "", "env": "", **EMPTY}
+        target = {"headers": "", "tls": "", "function": "", "isolate": "thread", "command": "", "env": ""}
+        target |= EMPTY_HTTP | EMPTY
         known = {**empty, **start, **rest, **target}
         return {**known, **{name: value for name, value in query.items() if name in known}}
     values = {name: _shown(getattr(job, name)) for name in FIELDS}
@@ -309,6 +311,7 @@ def _target_values(job: Job) -> dict[str, str]:
         "isolate": getattr(target, "isolate", "thread"),
         "command": command if isinstance(command, str) else json.dumps(command, ensure_ascii=False),
         "env": "\n".join(f"{name}={_variable_text(value)}" for name, value in getattr(target, "env", {}).items()),
+        **http_values(target),
     }
 
 

@@ -51,12 +51,33 @@ class TargetTls(Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=T
     ca: Annotated[str, Meta(max_length=65_536)] | SecretRef | None = None
 
 
+# A status, or a class of them such as "5xx".
+StatusPattern = Annotated[int, Meta(ge=200, le=599)] | Annotated[str, Meta(pattern="^[2-5][xX]{2}$")]
+
+
+StatusList = Annotated[list[StatusPattern], Meta(max_length=100)]
+
+
+class TargetStatuses(Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
+    """What the statuses of answers mean, where that is not the default (`domain/http_statuses.py`)."""
+
+    success: StatusList | None = None
+    retry: StatusList = []
+    no_retry: StatusList = []
+
+
 class HttpTarget(Struct, frozen=True, forbid_unknown_fields=True, tag_field="type", tag="http"):
+    # A template, as the values of headers and the body (`domain/template.py`).
     url: Annotated[str, Meta(min_length=1, max_length=8192)]
     method: Literal["GET", "POST", "PUT", "PATCH", "DELETE", "HEAD"] = "POST"
     headers: dict[str, str | SecretRef] = {}
-    # Not stored while it is not set: versions before it can read all other jobs.
+    # Not stored while they are not set: versions before them can read all other jobs.
     tls: TargetTls | UnsetType = UNSET
+    # Text, or a document whose texts are templates; without it, the payload is the body.
+    body: Annotated[str, Meta(max_length=65_536)] | dict[str, Any] | list[Any] | UnsetType = UNSET
+    statuses: TargetStatuses | UnsetType = UNSET
+    # How many calls to the host one worker makes at the same time, of all jobs of the tenant that have a limit.
+    host_concurrency: Annotated[int, Meta(ge=1, le=10_000)] | UnsetType = UNSET
 
 
 class PythonTarget(Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True, tag_field="type", tag="python"):

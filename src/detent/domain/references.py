@@ -19,6 +19,7 @@ from detent.domain.job import (
 )
 from detent.domain.refusal import pointer_to
 from detent.domain.secret_ref import SecretRef, is_reference_name, provider_of
+from detent.domain.template import as_literal
 from detent.errors import UsageError
 
 # The value of a name; None: leave the reference.
@@ -70,6 +71,8 @@ def target_references(target: Target, field_of_job: str = "target") -> Iterator[
         for name, value in values.items():
             if isinstance(value, SecretRef):
                 yield Reference((field_of_job, field, name, "secret"), value.secret)
+    if isinstance(target, HttpTarget) and isinstance(target.body, dict | list):
+        yield from references_in(target.body, (field_of_job, "body"))
 
 
 def _values_of(target: Target) -> dict[str, Mapping[str, str | SecretRef | None]]:
@@ -153,7 +156,25 @@ def _target_with(target: Target, value: Value) -> Target:
         if any(isinstance(one, SecretRef) for one in values.values()):
             new = {name: _filled(one, value) for name, one in values.items()}
             filled[field] = _PARTS[field](**new) if field in _PARTS else new
+    if isinstance(target, HttpTarget):
+        filled |= _templates_with(target, filled, value)
     return msgspec.structs.replace(target, **filled) if filled else target
+
+
+def _templates_with(target: HttpTarget, filled: dict[str, Any], value: Value) -> dict[str, Any]:
+    """Headers and body are templates, and the value of a secret is none: it is sent as it is."""
+    found: dict[str, Any] = {}
+    if "headers" in filled:
+        references = {name for name, one in target.headers.items() if isinstance(one, SecretRef)}
+        found["headers"] = {
+            name: as_literal(one) if name in references and isinstance(one, str) else one
+            for name, one in filled["headers"].items()
+        }
+    if isinstance(target.body, dict | list) and any(True for _ in references_in(target.body)):
+        found["body"] = payload_with(
+            target.body, lambda name: None if (one := value(name)) is None else as_literal(one)
+        )
+    return found
 
 
 def _filled(one: str | SecretRef | None, value: Value) -> Any:

@@ -25,6 +25,7 @@ from detent.domain.documents import (
     plain,
     utc_instant,
 )
+from detent.domain.http_rules import template_warnings
 from detent.domain.identity import partition_of
 from detent.domain.job import TASK_NEEDS, HttpTarget, JobSpec, TopicTarget, kind_of, needs_of
 from detent.domain.job_schedule import schedule_of, whole_milliseconds
@@ -196,6 +197,7 @@ def prepare(
             *timing.warnings,
             *timings.key_warnings(spec, timing, created_at),
             *literal_warnings(spec.target),
+            *template_warnings(spec),
         ],
         secrets=check_references(spec, definition),
     )

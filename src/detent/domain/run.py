@@ -76,6 +76,8 @@ class Call(Struct, frozen=True):
     """Whether the values of secrets were filled in: then nothing that is made of the target may be kept."""
     signing: Signing | None = None
     """What signs an HTTP call; None: it is not signed."""
+    timezone: str = "UTC"
+    """The zone of the job, in which templates read the parts of times."""
 
     def __repr__(self) -> str:
         """Without payload and target, which may hold secrets."""
@@ -103,6 +105,16 @@ class Failed(Struct, frozen=True):
     """The names of the exception's class and of its base classes."""
     traceback: str | None = None
     """Of the exception, if it was raised by a function."""
+    gone: bool = False
+    """The target says that it will not come back: its job is paused."""
+
+
+class GoneTarget(NamedTuple):
+    """A job whose target answered 410 Gone to a call of this revision."""
+
+    job: int
+    revision: int
+    called_at: datetime
 
 
 class Cancelled(Struct, frozen=True):

@@ -8,6 +8,7 @@ import msgspec
 
 from detent.domain.job import HttpTarget, Target, TopicTarget
 from detent.domain.secret_ref import SecretRef
+from detent.domain.template import is_template
 
 MASKED = "********"
 _NAMES = frozenset({"authorization", "cookie", "proxy-authorization"})
@@ -44,8 +45,11 @@ def masked_headers(headers: Mapping[str, str | SecretRef]) -> dict[str, str | Se
 
 
 def literal_warnings(target: Target) -> list[str]:
+    """Not of templates, which most often name a secret of the payload."""
+    headers = target.headers if isinstance(target, HttpTarget) else {}
     return [
         f"The header {name} is stored as plain text, which every key with a scope above read can see: store its value "
         f'with `detent secret set NAME`, and write {{"secret": "NAME"}} instead.'
         for name in literal_secrets(target)
+        if not is_template(str(headers[name]))
     ]

@@ -5,11 +5,12 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 
+from detent.domain.http_rules import check_http
 from detent.domain.job import HttpTarget, PythonTarget, ShellTarget, Target, TargetTls, TopicTarget
 from detent.domain.refusal import pointer_to
 from detent.domain.secret_ref import SecretRef
 from detent.domain.sensitive import MASKED
-from detent.domain.target_url import TargetError, check_url
+from detent.domain.target_url import TargetError
 from detent.domain.topic_rules import check_topic
 from detent.domain.topics import has_tls, tls_schemes
 
@@ -50,7 +51,7 @@ def check_target(target: Target) -> None:
     """Raise TargetError if no worker can call this target."""
     match target:
         case HttpTarget(url=url, headers=headers, tls=tls):
-            check_url(url)
+            check_http(target)
             check_headers(headers)
             if isinstance(tls, TargetTls):
                 _check_tls(url.lower().startswith("https:"), "https://", tls)

@@ -255,7 +255,10 @@ class Node:
         from detent.targets.topics.runner import TopicTargetRunner
 
         chosen, limit = self._settings, self._settings.max_result_bytes
-        http = HttpTargetRunner(policies, max_result_bytes=limit, resolver=resolver, breakers=self._breakers)
+        http = HttpTargetRunner(
+            policies, max_result_bytes=limit, resolver=resolver, breakers=self._breakers,
+            host_concurrency=chosen.http_host_concurrency,
+        )  # fmt: skip
         topic = TopicTargetRunner(policies, resolver=resolver, breakers=self._breakers)
         output = OutputWriter(store, chosen.run_log_bytes)
         shell = ShellTargetRunner(

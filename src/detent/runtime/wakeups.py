@@ -13,6 +13,8 @@ from typing import TYPE_CHECKING, Generic, ParamSpec
 if TYPE_CHECKING:
     from detent.domain.run import Claim
 
+from detent.domain.run import GoneTarget
+
 Arguments = ParamSpec("Arguments")
 
 
@@ -58,3 +60,4 @@ class Wakeups:
         self.capacity_freed: Wakeup[[]] = Wakeup()
         self.reply_lost: Wakeup[[]] = Wakeup()  # this node may hold runs that it does not know of
         self.runs_died: Wakeup[[set[int]]] = Wakeup()  # of these jobs
+        self.targets_gone: Wakeup[[list[GoneTarget]]] = Wakeup()  # they answered 410

@@ -131,6 +131,7 @@ class Settings:
     breaker_failures: int = _setting(10, whole(0, 1_000_000), "0 to turn it off, or a whole number up to 1000000")
     breaker_max_pause_seconds: float = _setting(30.0, seconds(1, 3600), "a number of seconds between 1 and 3600")
     tenant_headroom: float = _setting(0.2, seconds(0, 0.9), "0 to turn it off, or a number up to 0.9")
+    http_host_concurrency: int = _setting(0, whole(0, 100_000), "0 for any number, or a whole number up to 100000")
     queues: tuple[str, ...] = _setting(
         ("default",), names, "one or more queue names without spaces, separated by commas"
     )

@@ -18,7 +18,7 @@ from typing import Any, TypeVar, assert_never
 
 from detent.domain.job import JobSpec, kind_of
 from detent.domain.retry import patient_delay, retry_delay
-from detent.domain.run import Cancelled, Claim, Committed, Failed, Outcome, Succeeded
+from detent.domain.run import Cancelled, Claim, Committed, Failed, GoneTarget, Outcome, Succeeded
 from detent.domain.states import CODES, END_CODES, Event, RunStatus
 from detent.errors import DetentError
 from detent.runtime import failpoints
@@ -112,6 +112,7 @@ class Settler:
         self._retries: list[PlannedRetry] = []
         self._tasks: set[asyncio.Task[None]] = set()
         self._pause = 0.0
+        self._gone: set[Claim] = set()
 
     def add(
         self,
@@ -124,6 +125,8 @@ class Settler:
     ) -> None:
         """`name`: of the job, for the log."""
         chance = random.random()
+        if isinstance(outcome, Failed) and outcome.gone:
+            self._gone.add(claim)
         try:
             writing = decide(claim, spec, outcome, started, finished, chance)
         except Exception as error:
@@ -238,9 +241,18 @@ class Settler:
         self._wakeups.capacity_freed()
         refused = {item.claim for item in stale}
         written = [item for item in batch if item.claim not in refused] if refused else batch
+        if self._gone:
+            self._report_gone(batch, written)
         unsuccessful = self._count(written)
         if unsuccessful or transitions.debug_enabled():
             self._log(written)
+
+    def _report_gone(self, batch: Sequence[Settlement | PlannedRetry], written: Sequence[Writing]) -> None:
+        """Only results that were accepted say that a target is gone."""
+        claims = [(item.claim, item.started) for item in written if item.claim in self._gone]
+        self._gone.difference_update(item.claim for item in batch)
+        if claims:
+            self._wakeups.targets_gone([GoneTarget(claim.job, claim.revision, started) for claim, started in claims])
 
     def _log(self, written: Sequence[Settlement | PlannedRetry]) -> None:
         """Successes at debug level, everything else at info and above."""
