@@ -84,10 +84,11 @@ class LogRequest(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
 
 
 class HeartbeatRequest(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Extend the lease of a run by `lease_seconds` from now, and say how far it is."""
+    """Extend the lease of a run by `lease_seconds` from now, and say how far it is. Without `lease_seconds`, by 60 s, and
+    if the run waits for a callback, by the lease of its job."""
 
     token: Token
-    lease_seconds: LeaseSeconds = 60
+    lease_seconds: LeaseSeconds | None = None
     progress: ProgressReport | None = None
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from datetime import datetime, timedelta
 from functools import partial
-from typing import Any, Literal, NamedTuple, TypeVar
+from typing import Any, Literal, NamedTuple, Protocol, TypeVar
 
 import msgspec
 
@@ -75,6 +75,19 @@ class PlannedRetry(NamedTuple):
     target: Kind = "unknown"
     traceback: str | None = None
     name: str | None = None
+
+
+class LateResult(Protocol):
+    """The result of an attempt whose run this node no longer holds."""
+
+    @property
+    def claim(self) -> Claim: ...
+    @property
+    def started(self) -> datetime: ...
+    @property
+    def finished(self) -> datetime: ...
+    @property
+    def outcome(self) -> str: ...
 
 
 class LiveRunStore:
@@ -147,7 +160,7 @@ class LiveRunStore:
         found = {row["position"] for row in rows}
         return [position in found for position in range(1, len(claims) + 1)]
 
-    async def record_stale(self, node: int, late: Sequence[Settlement | PlannedRetry]) -> None:
+    async def record_stale(self, node: int, late: Sequence[LateResult]) -> None:
         jobs, _, ats, serials, tokens = _columns([item.claim for item in late])
         await self._database.fetch(
             PoolName.WORK, sql.run.RECORD_STALE, node, jobs, ats, serials, tokens,

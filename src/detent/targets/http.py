@@ -20,9 +20,10 @@ from aiohttp.abc import AbstractResolver
 from multidict import CIMultiDict
 from yarl import URL
 
+from detent.domain.callbacks import TOKEN_HEADER, URL_HEADER
 from detent.domain.documents import encode_json
-from detent.domain.job import HttpTarget, TargetTls
-from detent.domain.run import Call, Failed, NotBegun, Outcome, Succeeded
+from detent.domain.job import HttpTarget, TargetCallback, TargetTls
+from detent.domain.run import Accepted, Call, Failed, NotBegun, Outcome, Succeeded
 from detent.domain.secret_ref import SecretRef
 from detent.domain.target_access import TargetFault, TargetRules
 from detent.domain.target_rules import CALL_HEADER, check_headers
@@ -44,6 +45,7 @@ UNREAD_PAUSE_SECONDS = 1.0
 
 _WITH_BODY = frozenset({"POST", "PUT", "PATCH", "DELETE"})
 _RETRYABLE = frozenset({408, 425, 429})
+ACCEPTED = 202
 
 
 class PreparedRequest(NamedTuple):
@@ -164,7 +166,8 @@ class HttpTargetRunner:
                 async with session.request(
                     method, prepared.url, headers=headers, data=body, allow_redirects=False, ssl=prepared.tls
                 ) as response:
-                    return await self._outcome(response, prepared.label)
+                    outcome = await self._outcome(response, prepared.label)
+                    return outcome if call.callback is None else _accepted(call, response.status) or outcome
         except (aiohttp.ClientError, OSError) as error:
             return refusal_of(error) or connection_failure(
                 error, prepared.url, prepared.label, shows_certificate=prepared.shows_certificate
@@ -185,6 +188,15 @@ class HttpTargetRunner:
         if broken:
             return Failed(f"The connection broke before the answer of {label} was complete.", result=result)
         return Succeeded(result)
+
+
+def _accepted(call: Call, status: int) -> Accepted | None:
+    """202 promises a callback where the target got what it needs for one. Any other answer is the end of the run."""
+    assert isinstance(call.target, HttpTarget)
+    callback = call.target.callback
+    if status != ACCEPTED or not isinstance(callback, TargetCallback):
+        return None
+    return Accepted(call.tenant, callback.lease_seconds)
 
 
 def headers_of(call: Call) -> CIMultiDict[str]:
@@ -222,6 +234,9 @@ def _headers(call: Call, prepared: PreparedRequest, body: bytes | None) -> CIMul
     if window_start is not None:
         headers["Detent-Window-Start"] = instant_text(window_start)
         headers["Detent-Window-End"] = instant_text(call.scheduled_at)
+    if call.callback is not None:
+        headers[URL_HEADER] = call.callback.url
+        headers[TOKEN_HEADER] = call.callback.credential
     if call.signing is not None:
         headers.update(signed(visible(call.idempotency_key), call.signing.at, body or b"", call.signing.keys))
     return headers
