@@ -84,8 +84,8 @@ class LogRequest(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
 
 
 class HeartbeatRequest(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Extend the lease of a run by `lease_seconds` from now, and say how far it is. Without `lease_seconds`, by 60 s, and
-    if the run waits for a callback, by the lease of its job."""
+    """Extend the lease of a run by `lease_seconds` from now, and say how far it is. Without it: by 60 s, or by the
+    lease of the job if the run waits for a callback."""
 
     token: Token
     lease_seconds: LeaseSeconds | None = None
