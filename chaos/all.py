@@ -26,6 +26,7 @@ SCRIPTS = (
     "fairness",
     "floods",
     "secret_leaks",
+    "callbacks",
 )
 
 
