@@ -119,6 +119,7 @@ HTTP_FLAGS = {
     "headers": "--header",
     "client_certificate": "--tls-client-certificate",
     "target_ca": "--tls-ca",
+    "callback": "--callback",
 }
 SIMPLE_FIELDS = tuple(field for field in JOB_FIELDS if field.name not in COMPOSED)
 
@@ -154,6 +155,12 @@ OPTIONS: tuple[Callable[[Any], Any], ...] = (
         "target_ca",
         metavar="FILE",
         help="With --url: trust only servers with a certificate of these authorities.",
+        panel="Target",
+    ),
+    option(
+        "--callback",
+        metavar="TIME",
+        help="With --url: an answer 202 does not end the run, a callback does; the longest time without a heartbeat.",
         panel="Target",
     ),
     option(
@@ -250,6 +257,8 @@ def _target(kind: str, flags: Mapping[str, Any]) -> dict[str, Any]:
         target["method"] = flags["method"].upper()
     if flags["headers"]:
         target["headers"] = _headers(flags["headers"])
+    if flags["callback"]:
+        target["callback"] = {"lease_seconds": read_duration("--callback", flags["callback"])}
     tls: dict[str, Any] = {}
     if flags["client_certificate"]:
         tls["client_certificate"] = {"secret": flags["client_certificate"]}

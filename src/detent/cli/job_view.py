@@ -101,6 +101,11 @@ def _target_fields(target: Item) -> Iterator[Field]:
     yield Field("target", "Target", target_text(target))
     isolate = target.get("isolate", "thread")
     yield Field("isolate", "Isolation", None if isolate == "thread" else isolate)
+    callback = target.get("callback")
+    lease = None if callback is None else callback.get("lease_seconds", 60)
+    yield Field(
+        "callback", "Callback", lease, f"after 202, with a heartbeat at least every {lease:g} s" if lease else ""
+    )
     for name, title in (("headers", "Headers"), ("env", "Environment"), ("tls", "Certificates")):
         parts = target.get(name) or {}
         named = ", ".join(_named(part, value) for part, value in parts.items())
