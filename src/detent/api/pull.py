@@ -11,6 +11,8 @@ from collections.abc import Awaitable, Callable, Sequence
 from datetime import timedelta
 from time import time
 
+from msgspec import UNSET
+
 from detent.api.access_watch import OpenAccess
 from detent.api.auth import bad_key, no_key
 from detent.api.callbacks import check_token
@@ -81,7 +83,7 @@ async def claim_runs(
 @routes.post("/runs/{id}/heartbeat", scope="work", callback=True)
 async def heartbeat_run(api: Api, id: str, body: HeartbeatRequest) -> Lease:  # noqa: A002 - part of the contract
     """Extend the lease of a claimed run; the answer says whether the run was asked to stop."""
-    lease = None if body.lease_seconds is None else timedelta(seconds=body.lease_seconds)
+    lease = None if body.lease_seconds is UNSET else timedelta(seconds=body.lease_seconds)
     check_token(api.caller, body.token)
     key = await reached(api, id)
     extended = await api.pulled.heartbeat(api.tenant, key, body.token, lease)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Annotated, Any
 from uuid import UUID
 
-from msgspec import Meta, Struct, field
+from msgspec import UNSET, Meta, Struct, UnsetType, field
 
 from detent.contract.page import Instant
 from detent.domain.job import Name, Seconds, Target, TargetKind
@@ -88,7 +88,7 @@ class HeartbeatRequest(Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     lease of the job if the run waits for a callback."""
 
     token: Token
-    lease_seconds: LeaseSeconds | None = None
+    lease_seconds: LeaseSeconds | UnsetType = UNSET
     progress: ProgressReport | None = None
 
 
