@@ -175,7 +175,7 @@ class Settler:
         return len(self._ends) + len(self._retries) + len(self._acceptances)
 
     def _pump(self) -> None:
-        while self._unwritten and len(self._tasks) < STATEMENTS:
+        while len(self._tasks) < STATEMENTS and (self._ends or self._retries or self._acceptances):
             work: Coroutine[Any, Any, None]
             if self._ends:
                 ends, self._ends = self._ends[:BATCH], self._ends[BATCH:]
