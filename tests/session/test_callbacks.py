@@ -8,8 +8,11 @@ from typing import Any
 import pytest
 from aiohttp import web
 
+from detent.domain.sensitive import MASKED
 from detent.domain.target_access import PRIVATE_TOO
 from detent.jobs import JobOperations
+from detent.node.session import Session
+from detent.runtime import failpoints
 from detent.store import Store
 from detent.targets.http import HttpTargetRunner
 from detent.targets.policies import FixedPolicy
@@ -39,14 +42,18 @@ async def target() -> AsyncIterator[CallbackTarget]:
 @pytest.fixture
 async def begin(start: StartSession, api: ApiClient) -> AsyncIterator[Begin]:
     """Start a node whose targets reach the API."""
-    runners: list[HttpTargetRunner] = []
+    opened: list[tuple[Session, HttpTargetRunner]] = []
 
     async def node(**settings: Any) -> Any:
-        runners.append(HttpTargetRunner(FixedPolicy(PRIVATE_TOO), max_result_bytes=1000))
-        return await start(runners[-1], **{"public_url": api.url, **settings})
+        runner = HttpTargetRunner(FixedPolicy(PRIVATE_TOO), max_result_bytes=1000)
+        session = await start(runner, **{"public_url": api.url, **settings})
+        opened.append((session, runner))
+        return session
 
     yield node
-    for runner in runners:
+    for session, runner in opened:
+        if not session.closed:
+            await session.close(0)
         await runner.close()
 
 
@@ -109,6 +116,8 @@ async def test_a_run_that_waits_for_its_callback_says_so(api: ApiClient, target:
     found = await waiting(api, run)
     assert found["waiting_for"].startswith("Its target accepted it ")
     assert "callback" in found["waiting_for"]
+    story = await api.good("GET", f"/api/v1/runs/{run}/explain")
+    assert story["sentences"][-1].startswith("Its target accepted it ")
 
 
 async def test_a_failed_callback_is_retried_as_the_job_says(
@@ -306,6 +315,57 @@ async def test_on_demand_runs_with_a_concurrency_key_wait_for_the_callback(
     assert (await target.succeeds(call)).status == 200
     await until(lambda: len(target.calls) == 2)
     assert target.calls[1].run_id != call.run_id
+
+
+async def test_the_callback_of_a_tick_is_explained(api: ApiClient, target: CallbackTarget, begin: Begin) -> None:
+    await begin()
+    job = await api.create(target=target.target(), schedule="every 1s", concurrent_policy="SKIP")
+    call = await target.first_call()
+    found = await waiting(api, call.run_id)
+    story = await api.good("GET", f"/api/v1/jobs/{job['id']}/explain?at={found['scheduled_at']}")
+    assert any("waits for its callback" in sentence for sentence in story["sentences"]), story
+    assert (await target.succeeds(call)).status == 200
+
+
+async def test_a_credential_that_a_target_sends_back_is_masked(
+    api: ApiClient, target: CallbackTarget, begin: Begin
+) -> None:
+    async def respond(call: AcceptedCall) -> web.Response:
+        return web.Response(text=f"got {call.credential}")
+
+    target.respond = respond
+    await begin()
+    over = await ended(api, await triggered(api, target))
+    assert over["result"]["body"] == f"got {MASKED}"
+
+
+async def test_the_reply_to_an_acceptance_may_be_lost(
+    api: ApiClient, target: CallbackTarget, begin: Begin, look: Any
+) -> None:
+    metrics = Metrics()
+    session = await begin(metrics=metrics)
+    failpoints.arm("W7=drop")
+    try:
+        run = await triggered(api, target)
+        await waiting(api, run)
+        await until(lambda: not session.worker.busy)
+    finally:
+        failpoints.arm("")
+    assert metrics.refused_settles == 0
+    assert (await target.succeeds(target.calls[0])).status == 200
+    assert (await ended(api, run))["attempt"] == 1
+    assert await look.fetchval("SELECT count(*) FROM attempts") == 0
+
+
+async def test_a_server_for_others_warns_that_it_knows_no_public_address(database_url: str) -> None:
+    readiness = Readiness({"database": True})
+    target = {"type": "http", "url": "https://example.com/", "callback": {}}
+    async with serving(database_url, readiness, host="0.0.0.0") as api:
+        job = await api.create(target=target)
+        assert any("DETENT_PUBLIC_URL is not set" in warning for warning in job["warnings"])
+    async with serving(database_url, readiness, host="0.0.0.0", public_url="https://detent.example.com") as api:
+        job = await api.create(target=target)
+        assert not any("DETENT_PUBLIC_URL" in warning for warning in job["warnings"])
 
 
 async def test_without_an_address_the_attempt_fails_and_says_what_to_set(

@@ -1,6 +1,6 @@
 -- A callback has overtaken the answer 202: the run is still held by the node that calls the target. It becomes a lease,
--- as in pull/accept, which the next statement of the transaction settles. $1 tenant, $2 job, $3 scheduled_at, $4 serial,
--- $5 token, $6 the worker that stands for the target. Only where the job waits for callbacks, and under the token that
+-- as in pull/accept, which the next statement of the transaction settles. $1 tenant, $2 job, $3 scheduled_at, $4
+-- serial, $5 token, $6 the worker that stands for the target. Only where the job waits for callbacks, and under the token that
 -- the target got. The node that then reports its answer finds the run no longer its own. Returns a row if it was held.
 WITH locked AS MATERIALIZED (
     SELECT r.job, r.lane, r.scheduled_at, r.serial, r.token, coalesce(r.started_at, now()) AS started, d.definition
@@ -22,9 +22,10 @@ WITH locked AS MATERIALIZED (
 handed_over AS (
     UPDATE live_runs r SET owner = -$6::bigint, started_at = locked.started, alone = NULL
       FROM locked WHERE r.job = ANY (ARRAY(SELECT job FROM locked)) AND r.job = locked.job AND r.lane = locked.lane)
-INSERT INTO pull_leases (job, scheduled_at, serial, token, worker, tenant, lane, claimed_at, ends_at, lease, lease_until,
-    accepted_at)
-SELECT job, scheduled_at, serial, token, $6, $1, lane, started, 'infinity', interval '1 minute', now(), now() FROM locked
+INSERT INTO pull_leases (job, scheduled_at, serial, token, worker, tenant, lane, claimed_at, ends_at, lease,
+    lease_until, accepted_at)
+SELECT job, scheduled_at, serial, token, $6, $1, lane, started, 'infinity', interval '1 minute', now(), now()
+  FROM locked
 ON CONFLICT (job, scheduled_at, serial) DO UPDATE
    SET token = excluded.token, worker = excluded.worker, tenant = excluded.tenant, lane = excluded.lane,
        claimed_at = excluded.claimed_at, ends_at = excluded.ends_at, lease = excluded.lease,
