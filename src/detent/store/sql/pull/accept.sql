@@ -1,7 +1,7 @@
 -- Targets have accepted runs that this node holds: each becomes a lease, which a callback ends. $1 node; arrays: $2
 -- job, $3 lane, $4 scheduled_at, $5 serial, $6 token, $7 when the call started, $8 the worker that stands for the
--- target, $9 tenant, $10 time limit, $11 lease. The live row is locked before its lease is inserted: no other statement knows
--- that lease yet. Returns what was not accepted, unless it was before and the reply was lost.
+-- target, $9 tenant, $10 time limit, $11 lease. The live row is locked before its lease is inserted: no other statement
+-- knows that lease yet. Returns what was not accepted, unless it was before and the reply was lost.
 WITH batch AS MATERIALIZED (
     SELECT * FROM unnest($2::bigint[], $3::integer[], $4::timestamptz[], $5::integer[], $6::bigint[],
                          $7::timestamptz[], $8::bigint[], $9::integer[], $10::interval[], $11::interval[])
