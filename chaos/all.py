@@ -28,6 +28,7 @@ SCRIPTS = (
     "dead_host",
     "floods",
     "secret_leaks",
+    "callbacks",
 )
 
 

@@ -175,6 +175,16 @@ def test_body_statuses_and_limit_of_a_target_are_flags(detent: CommandLine, serv
     assert sent(server)["target"]["statuses"] == {"no_retry": [501]}
 
 
+def test_a_callback_is_a_lease_of_an_http_target(detent: CommandLine, server: ContractServer) -> None:
+    flags = ("--url", "https://h/", "--callback", "90s")
+    assert detent("job", "create", "hello", "--every", "1h", *flags).code == 0
+    assert sent(server)["target"] == {"type": "http", "url": "https://h/", "callback": {"lease_seconds": 90}}
+    alone = detent("job", "create", "hello", "--every", "1h", "--shell", "true", "--callback", "90s")
+    assert alone.code == 2 and "--callback is given without --url" in alone.err
+    wrong = detent("job", "create", "hello", "--every", "1h", "--url", "https://h/", "--callback", "soon")
+    assert wrong.code == 2 and "--callback" in wrong.err
+
+
 def test_a_job_is_shown_without_the_values_of_its_headers(inside: Run, server: ContractServer) -> None:
     target = {"type": "http", "url": "http://h/", "method": "GET", "headers": {"Authorization": "Bearer hidden"}}
     server.add_job("hello", target=target)

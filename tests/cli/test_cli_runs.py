@@ -26,6 +26,12 @@ def test_runs_are_listed_as_lines_ids_or_json(inside: Run, server: ContractServe
     assert json.loads(inside("run", "list", "--json").out) == {"items": [run], "next_cursor": None}
 
 
+def test_the_list_notes_that_a_run_waits_for_its_callback(inside: Run, server: ContractServer) -> None:
+    server.add_run(server.add_job("hello"), "running", node="callback:host-1", error=None)
+    (row,) = inside("run", "list").rows
+    assert row[-1] == "waits for its callback"
+
+
 def test_runs_are_filtered_by_job_and_by_what_people_call_failed(inside: Run, server: ContractServer) -> None:
     job = server.add_job("hello")
     dead, running = server.add_run(job, "dead"), server.add_run(job, "running")

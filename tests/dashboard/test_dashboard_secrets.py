@@ -62,6 +62,22 @@ async def test_the_form_keeps_the_references_of_headers(pages: Pages, stored: No
     assert job.signing is not None  # which the form does not show
 
 
+async def test_the_form_keeps_the_callback_of_a_target(pages: Pages, stored: None) -> None:
+    target = {"type": "http", "url": "https://example.com/", "callback": {"lease_seconds": 90}}
+    document = {"name": "job", "schedule": "every 1d", "target": target}
+    await JobOperations(pages.store).registration.add([read_document(document)])
+    page = await pages.get("/jobs/job/edit")
+    assert 'name="callback" value="90"' in page.text
+    form = {"kind": "every", "every": "2d", "target": "http", "url": "https://example.com/"}
+    changed = await pages.post("/jobs/job/edit", page.csrf, **form, callback="2m")
+    assert changed.status == 204, changed.text
+    job = await pages.store.jobs.find("job", tenant=1)
+    assert job is not None
+    assert job.target.callback.lease_seconds == 120
+    refused = await pages.post("/jobs/job/edit", page.csrf, **form, callback="soon")
+    assert "Callback" in html.unescape(refused.text)
+
+
 async def test_the_form_keeps_the_certificates_of_a_target(pages: Pages, stored: None) -> None:
     target = {"type": "http", "url": "https://example.com/", "tls": {"client_certificate": REFERENCE}}
     document = {"name": "job", "schedule": "every 1d", "target": target}

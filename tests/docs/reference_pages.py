@@ -32,6 +32,8 @@ PURPOSES = {
     "database_pooler": "The kind of pooler between detent and the server: see [poolers](../howto/poolers.md).",
     "data_dir": "The folder of the embedded PostgreSQL.",
     "host": "The address the API listens on. On any address but loopback it starts only if there is an API key.",
+    "public_url": "Where others reach the API: [callbacks](../howto/callbacks.md) go there. Without it, to the address "
+    "of the node that calls the target.",
     "port": "The port of the API; 0 takes a free one. If no port was set and 8787 is in use, the next free one.",
     "tls_cert": "The certificate to serve [HTTPS](../howto/tls.md) with; none: plain HTTP.",
     "tls_key": "The private key of `tls_cert`.",
@@ -154,6 +156,11 @@ TARGET_ADVICE = {
     ): "Additional headers, each text or a [secret](../howto/secrets.md). `detent job get` shows only their names, "
     "because values are often secret.",
     ("http", "tls"): "Certificates for an `https://` address: see [mutual TLS](../howto/tls.md).",
+    (
+        "http",
+        "callback",
+    ): "An answer 202 does not end the run: the target [reports its end](../howto/callbacks.md). Its `lease_seconds`, "
+    "60 by default, are the longest time without a heartbeat.",
     ("python", "function"): "A function of the app that workers load (`--app`): `module:name`, or the name it is "
     "registered under.",
     ("python", "isolate"): "`process` runs it in a separate process: see [isolation](../howto/isolation.md).",

@@ -164,6 +164,15 @@ FENCES: dict[str, tuple[str, ...]] = {
         "token = leases.token AND owner = -leases.worker FOR UPDATE",
         "token = r.token + 1",
     ),
+    # what a target has accepted: from the hold of its node, or under the same token from whichever node holds it
+    "pull/accept": (*HELD[:4], "owner = $1 FOR UPDATE", "r.job = locked.job AND r.lane = locked.lane"),
+    "pull/accept_early": (
+        "scheduled_at = $3 AND serial = $4 AND token = $5 AND owner > 0 FOR UPDATE) ticks",
+        "scheduled_at = $3 AND serial = $4 AND token = $5 AND owner > 0 FOR UPDATE) tasks",
+        "JOIN jobs j ON j.job = r.job AND j.tenant = $1",
+        "d.definition->'target'->'callback' IS NOT NULL",
+        "r.job = locked.job AND r.lane = locked.lane",
+    ),
     # survivors: only of a node that is evicted
     "run/rescue": (
         "r.owner = $1 AND EXISTS (SELECT FROM nodes WHERE node = $1 AND evicted)",

@@ -130,6 +130,7 @@ SENT_FLAGS = {
     "headers": "--header",
     "client_certificate": "--tls-client-certificate",
     "target_ca": "--tls-ca",
+    "callback": "--callback",
 }
 SIMPLE_FIELDS = tuple(field for field in JOB_FIELDS if field.name not in COMPOSED)
 
@@ -168,6 +169,12 @@ OPTIONS: tuple[Callable[[Any], Any], ...] = (
         panel="Target",
     ),
     *HTTP_OPTIONS,
+    option(
+        "--callback",
+        metavar="TIME",
+        help="With --url: an answer 202 does not end the run, a callback does; the longest time without a heartbeat.",
+        panel="Target",
+    ),
     option(
         "--shell", metavar="COMMAND", help="Run this on a worker with --allow-shell for the tenant.", panel="Target"
     ),
@@ -273,6 +280,8 @@ def _target(kind: str, flags: Mapping[str, Any]) -> dict[str, Any]:
         target["method"] = flags["method"].upper()
     if headers:
         target["headers"] = headers
+    if flags["callback"]:
+        target["callback"] = {"lease_seconds": read_duration("--callback", flags["callback"])}
     return {**target, "tls": tls} if tls else target
 
 

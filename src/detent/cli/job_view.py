@@ -116,6 +116,11 @@ def _target_fields(target: Item) -> Iterator[Field]:
     yield Field("isolate", "Isolation", None if isolate == "thread" else isolate)
     yield Field("key", "Key", target.get("key"))
     yield Field("format", "Format", target.get("format"))
+    callback = target.get("callback")
+    lease = None if callback is None else callback.get("lease_seconds", 60)
+    yield Field(
+        "callback", "Callback", lease, f"after 202, with a heartbeat at least every {lease:g} s" if lease else ""
+    )
     for name, title in PARTS:
         parts = target.get(name) or {}
         named = ", ".join(_named(part, value) for part, value in parts.items())

@@ -16,6 +16,7 @@ from detent.cli.base import on_terminal
 from detent.cli.invocation import invocation
 from detent.cli.output import Column, Field, Item
 from detent.cli.text import clean
+from detent.domain.callbacks import WORKER_PREFIX
 from detent.domain.counts import plural
 from detent.domain.identity import decode_run_id
 
@@ -53,6 +54,8 @@ ATTEMPT_COLUMNS = (
 
 
 def note(run: Item) -> str | None:
+    if run["status"] == "running" and (run["node"] or "").startswith(WORKER_PREFIX):
+        return "waits for its callback"
     why: str | None = run["error"] or run["reason"]
     return f"{plural(run['ticks'], 'tick')}: {why}" if run["ticks"] else why
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Annotated, Any, Literal
 from uuid import UUID
 
-from msgspec import Meta, Struct, field
+from msgspec import UNSET, Meta, Struct, UnsetType, field
 
 from detent.contract.page import Instant
 from detent.domain.job import Name, Seconds, Target
@@ -88,10 +88,11 @@ class LogRequest(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
 
 
 class HeartbeatRequest(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Extend the lease of a run by `lease_seconds` from now, and say how far it is."""
+    """Extend the lease of a run by `lease_seconds` from now, and say how far it is. Without it: by 60 s, or by the
+    lease of the job if the run waits for a callback."""
 
     token: Token
-    lease_seconds: LeaseSeconds = 60
+    lease_seconds: LeaseSeconds | UnsetType = UNSET
     progress: ProgressReport | None = None
 
 

@@ -102,8 +102,12 @@ def _target(form: Form) -> dict[str, Any]:
         case _:
             target: dict[str, Any] = {"type": "http", "url": text_of(form, "url"), **http_from(form)}
             target["method"] = text_of(form, "method") or "POST"
-            headers, tls = _headers(text_of(form, "headers")), _tls(text_of(form, "tls"))
-            return {**target, **({"headers": headers} if headers else {}), **({"tls": tls} if tls else {})}
+            parts = {
+                "headers": _headers(text_of(form, "headers")),
+                "tls": _tls(text_of(form, "tls")),
+                "callback": _callback(text_of(form, "callback")),
+            }
+            return {**target, **{name: part for name, part in parts.items() if part}}
 
 
 def _headers(text: str) -> dict[str, Any]:
@@ -122,6 +126,10 @@ def _tls(text: str) -> Any:
     except (msgspec.DecodeError, UnicodeEncodeError, RecursionError) as error:
         example = '{"client_certificate": {"secret": "NAME"}}'
         raise UsageError(f"TLS is not JSON ({error}): for example {example}.", "/target/tls") from error
+
+
+def _callback(text: str) -> dict[str, float] | None:
+    return {"lease_seconds": number_from("duration", text, "Callback", "/target/callback")} if text else None
 
 
 def _command(text: str) -> str | list[str]:
@@ -237,7 +245,7 @@ def values_of(job: Job | None, query: Mapping[str, str]) -> dict[str, Any]:
         empty = {name: _shown(_default(name)) for name in FIELDS}
         start = {"kind": "cron", "cron": "0 9 * * MON-FRI", "rrule": "", "every": "15m", "at": ""}
         rest = {"name": "", "timezone": "UTC", "payload": "", "tags": "", "target": "http", "url": "", "method": "POST"}
-        target = {"headers": "", "tls": "", "function": "", "isolate": "thread", "command": "", "env": ""}
+        target = dict.fromkeys(("headers", "tls", "callback", "function", "command", "env"), "") | {"isolate": "thread"}
         target |= EMPTY_HTTP | EMPTY
         known = {**empty, **start, **rest, **target}
         return {**known, **{name: value for name, value in query.items() if name in known}}
@@ -300,6 +308,7 @@ def _target_values(job: Job) -> dict[str, str]:
         return {**other, "target": kind_of(job.target), "command": "", "env": "", **topic_values(job.target)}
     target: Any = job.target
     command, tls = getattr(target, "command", ""), getattr(target, "tls", UNSET)
+    callback = getattr(target, "callback", UNSET)
     return {
         **EMPTY,
         "target": kind_of(target),
@@ -307,6 +316,7 @@ def _target_values(job: Job) -> dict[str, str]:
         "method": getattr(target, "method", "POST"),
         "headers": "\n".join(f"{name}: {value}" for name, value in getattr(target, "headers", {}).items()),
         "tls": "" if tls is UNSET else msgspec.json.encode(tls).decode(),
+        "callback": "" if callback is UNSET else _shown(float(callback.lease_seconds)),
         "function": getattr(target, "function", ""),
         "isolate": getattr(target, "isolate", "thread"),
         "command": command if isinstance(command, str) else json.dumps(command, ensure_ascii=False),

@@ -66,6 +66,13 @@ class TargetStatuses(Struct, frozen=True, forbid_unknown_fields=True, omit_defau
     no_retry: StatusList = []
 
 
+class TargetCallback(Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
+    """An answer 202 does not end the run: the target reports its end later."""
+
+    # How long the target may be silent: each heartbeat begins this time anew.
+    lease_seconds: Annotated[float, Meta(ge=1, le=86_400)] = 60
+
+
 class HttpTarget(Struct, frozen=True, forbid_unknown_fields=True, tag_field="type", tag="http"):
     # A template, as the values of headers and the body (`domain/template.py`).
     url: Annotated[str, Meta(min_length=1, max_length=8192)]
@@ -78,6 +85,7 @@ class HttpTarget(Struct, frozen=True, forbid_unknown_fields=True, tag_field="typ
     statuses: TargetStatuses | UnsetType = UNSET
     # How many calls to the host one worker makes at the same time, of all jobs of the tenant that have a limit.
     host_concurrency: Annotated[int, Meta(ge=1, le=10_000)] | UnsetType = UNSET
+    callback: TargetCallback | UnsetType = UNSET
 
 
 class PythonTarget(Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True, tag_field="type", tag="python"):
@@ -203,11 +211,16 @@ TASK_NEEDS = "task:"
 """Begins the needs of a queue in which on-demand runs wait: workers of versions before them do not claim these."""
 
 
+CALLBACK_NEEDS = "callback"
+"""What a worker has that hands a run over to its target's callback."""
+
+
 def needs_of(target: Target) -> str:
     """What a worker must have to run this target; the second half of a queue row."""
     match target:
-        case HttpTarget():
-            return ""
+        case HttpTarget(callback=callback):
+            # Workers that pull, and those of versions without callbacks, would take a 202 for the end of the run.
+            return "" if callback is UNSET else CALLBACK_NEEDS
         case PythonTarget(function=function, isolate=isolate):
             # Another prefix, so that workers of versions without handler processes do not claim these runs.
             return f"process:{function}" if isolate == "process" else f"python:{function}"

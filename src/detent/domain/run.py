@@ -13,6 +13,7 @@ from uuid import UUID
 
 from msgspec import Struct
 
+from detent.domain.callbacks import CallbackTicket
 from detent.domain.identity import RunKey, run_id
 from detent.domain.job import Target
 from detent.domain.masking import Mask
@@ -78,6 +79,8 @@ class Call(Struct, frozen=True):
     """What signs an HTTP call; None: it is not signed."""
     timezone: str = "UTC"
     """The zone of the job, in which templates read the parts of times."""
+    callback: CallbackTicket | None = None
+    """What the target reports the end of the run with; None: its answer is the end."""
 
     def __repr__(self) -> str:
         """Without payload and target, which may hold secrets."""
@@ -98,7 +101,7 @@ class Failed(Struct, frozen=True):
 
     error: str
     retryable: bool = True
-    outcome: Literal["failed", "timeout"] = "failed"
+    outcome: Literal["failed", "timeout", "lost"] = "failed"
     retry_after: float | None = None
     result: str | None = None
     kinds: tuple[str, ...] = ()
@@ -125,7 +128,15 @@ class Committed(Struct, frozen=True):
     """The handler recorded the success of the run in its own transaction; nothing is left to write."""
 
 
-Outcome = Succeeded | Failed | Cancelled | Committed
+class Accepted(Struct, frozen=True):
+    """The target has accepted the run and reports its end later: the run goes on, under a lease instead of the worker's
+    hold."""
+
+    tenant: int
+    lease_seconds: float
+
+
+Outcome = Succeeded | Failed | Cancelled | Committed | Accepted
 
 
 class NotBegun(Struct, frozen=True):

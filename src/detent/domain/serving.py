@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from detent.domain.functions import did_you_mean
-from detent.domain.job import TASK_NEEDS
+from detent.domain.job import CALLBACK_NEEDS, TASK_NEEDS
 from detent.domain.topics import extra_of
 
 
@@ -50,6 +50,8 @@ def unserved_sentence(lack: Unserved, *, tenant: str = "TENANT", connect: str = 
             f"No worker has the client for {protocol}: run `pip install 'detent[{extra_of(protocol)}]'` where a worker "
             f"runs, and start it again with `{command}`."
         )
+    if lack.place.needs == CALLBACK_NEEDS:
+        return f"No worker is of a version that waits for callbacks: start one with `{command}`."
     return f"No worker runs the commands of this tenant: start one with `{command}`."
 
 

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from datetime import timedelta
+from datetime import datetime, timedelta
 
 from detent.contract.run import Run
+from detent.domain.callbacks import WORKER_PREFIX
 from detent.domain.identity import RunKey
 from detent.domain.serving import Unserved, WaitingPlace, place_of, unserved_sentence
 from detent.domain.states import RunStatus
@@ -15,6 +16,7 @@ from detent.jobs.run_explanation import RunFacts, RunNarrator
 from detent.store import Store
 from detent.store.db import PoolName, Row
 from detent.store.jobs import DEFAULT_TENANT
+from detent.store.pull import CallbackWait
 
 MAX_PLACES = 200
 HELD = "The cluster is paused, and no run starts: `detent resume` lets all go on."
@@ -63,10 +65,20 @@ class ServingCheck:
                 )
         return None
 
+    async def callback_wait(self, run: Run, key: RunKey, *, tenant: int = DEFAULT_TENANT) -> str | None:
+        """Since when and until when a run waits for the callback of its target; None: it does not."""
+        if run.node is None or not run.node.startswith(WORKER_PREFIX):
+            return None
+        wait = await self._store.pull.callback_wait(key, tenant)
+        return None if wait is None else _callback_sentence(wait)
+
     async def waiting_for(
         self, run: Run, key: RunKey, *, tenant: int = DEFAULT_TENANT, connect: str = ""
     ) -> str | None:
-        """What an unfinished run waits for that no worker has claimed; None: it runs, or has ended."""
+        """What an unfinished run waits for that no worker has claimed, or that its target has accepted; None: it runs,
+        or has ended."""
+        if run.status is RunStatus.RUNNING:
+            return await self.callback_wait(run, key, tenant=tenant)
         if run.status not in (RunStatus.PENDING, RunStatus.RETRYING):
             return None
         if key.on_demand:
@@ -84,6 +96,16 @@ class ServingCheck:
             return await self.put_off(key.job, row["not_before"] - row["now"]) or _before_workers(row)
         place = place_of(row["queue"], row["needs"])
         return _before_workers(row) or await self.lack(place, tenant=tenant, connect=connect) or _in_line(row)
+
+
+def _callback_sentence(wait: CallbackWait) -> str:
+    since = f"Its target accepted it {span(wait.now - wait.accepted_at)} ago, at {_utc(wait.accepted_at)}"
+    until = f"heartbeats or the end of the run must come by {_utc(wait.lease_until)}"
+    return f"{since}, and reports its end by a callback: {until}, the end by {_utc(wait.ends_at)}."
+
+
+def _utc(moment: datetime) -> str:
+    return f"{moment:%Y-%m-%dT%H:%M:%SZ}"
 
 
 def _before_workers(row: Row) -> str | None:

@@ -22,7 +22,7 @@ from detent.cluster.hints import Hints
 from detent.cluster.leadership import Leadership
 from detent.cluster.membership import BEATS_PER_TTL, Heartbeat, Membership, new_node_number
 from detent.domain.identity import node_name
-from detent.domain.job import TargetKind
+from detent.domain.job import CALLBACK_NEEDS, TargetKind
 from detent.domain.run import Call
 from detent.domain.schedule import tzdata_version
 from detent.errors import DetentError, Unavailable
@@ -99,6 +99,7 @@ class Session:
         self._runners = runners
         kinds = ("python", "process") if settings.app is not None else ("python",)
         self._capabilities = [f"{kind}:{name}" for kind in kinds for name in functions]
+        self._capabilities.append(CALLBACK_NEEDS)
         self._capabilities += [f"shell@{tenant}" for tenant in shell_tenants]
         if "topic" in runners:
             self._capabilities += [f"topic:{protocol}" for protocol in available_protocols()]
@@ -184,6 +185,7 @@ class Session:
                 capabilities=self._capabilities, concurrency=settings.concurrency,
                 tenant_headroom=settings.tenant_headroom, wakeups=wakeups, metrics=metrics, handlers=self.capacity,
                 secrets=self._secrets, draining=self.draining,
+                callback_url=settings.public_url or self._address,
             )  # fmt: skip
         self.scheduler = Scheduler(
             store, membership, self.clock, worker=self.worker, book=self.book, wakeups=wakeups, metrics=metrics,

@@ -42,6 +42,14 @@ def url(*schemes: str) -> Reader:
     return read
 
 
+def base_url(raw: object) -> str:
+    """An address to which paths are added."""
+    found = str(url("https", "http")(raw))
+    if "?" in found or "#" in found or "@" in found:
+        raise ValueError
+    return found.rstrip("/")
+
+
 def callback(raw: object) -> str:
     """Where the OpenID provider sends browsers back to: the path is one of the dashboard."""
     found = str(url("https", "http")(raw))

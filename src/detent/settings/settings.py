@@ -25,6 +25,7 @@ from detent.errors import UsageError
 from detent.settings.readers import (
     Reader,
     archive,
+    base_url,
     callback,
     choice,
     coordinator,
@@ -112,6 +113,7 @@ class Settings:
     data_dir: Path = _setting(_data_dir, path, "a folder")  # noqa: RUF009 - a field, not a default
     host: str = _setting("127.0.0.1", text(r"[^\s\x00]+"), "an address or host name to listen on")
     port: int = _setting(8787, whole(0, 65535), "a port number between 0 and 65535")
+    public_url: str | None = _setting(None, base_url, "an address such as https://detent.example.com")
     tls_cert: Path | None = _setting(None, path, _PEM_CERTIFICATE)  # noqa: RUF009 - a field
     tls_key: Path | None = _setting(None, path, _PEM_KEY)  # noqa: RUF009 - a field
     tls_client_ca: Path | None = _setting(None, path, _PEM_AUTHORITIES)  # noqa: RUF009 - a field

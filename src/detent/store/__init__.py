@@ -7,6 +7,7 @@ policy and reads no clock but the database's; what decides is in `domain`, what 
 from __future__ import annotations
 
 from detent.store.audit_log import AuditLogStore
+from detent.store.callback_keys import CallbackKeyStore
 from detent.store.catchups import CatchUpStore
 from detent.store.cluster import ClusterStore
 from detent.store.cursors import CursorStore
@@ -53,6 +54,7 @@ class Store:
     def __init__(self, database: Database) -> None:
         self.database = database
         self.audit_log = AuditLogStore(database)
+        self.callback_keys = CallbackKeyStore(database)
         self.catchups = CatchUpStore(database)
         self.cluster = ClusterStore(database)
         self.cursors = CursorStore(database)

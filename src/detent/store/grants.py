@@ -26,6 +26,7 @@ TABLES = {
     "object_kind, object_id, object_name, before, after, request_id)",
     "backlog": _ALL,
     "backlog_heads": _READ,
+    "callback_keys": "SELECT, INSERT",
     "catchups": _ALL,
     "changes": _APPEND,
     "cluster": "SELECT, UPDATE",

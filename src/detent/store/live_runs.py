@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from datetime import datetime, timedelta
 from functools import partial
-from typing import Any, Literal, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeVar
 
 import msgspec
 
@@ -24,6 +24,9 @@ from detent.store.statement import Statement
 from detent.store.upkeep import RUNS_CHANNEL
 from detent.telemetry.log import logger
 from detent.telemetry.metrics import Kind
+
+if TYPE_CHECKING:
+    from detent.store.pull import Acceptance
 
 log = logger("store")
 
@@ -155,7 +158,7 @@ class LiveRunStore:
         found = {row["position"] for row in rows}
         return [position in found for position in range(1, len(claims) + 1)]
 
-    async def record_stale(self, node: int, late: Sequence[Settlement | PlannedRetry]) -> None:
+    async def record_stale(self, node: int, late: Sequence[Settlement | PlannedRetry | Acceptance]) -> None:
         jobs, _, ats, serials, tokens = _columns([item.claim for item in late])
         await self._database.fetch(
             PoolName.WORK, sql.run.RECORD_STALE, node, jobs, ats, serials, tokens,

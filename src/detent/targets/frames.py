@@ -14,7 +14,7 @@ from msgspec import Struct
 
 from detent.domain.job import PythonTarget
 from detent.domain.masking import Mask
-from detent.domain.run import Call, Cancelled, Claim, Committed, Failed, Outcome, Succeeded
+from detent.domain.run import Accepted, Call, Cancelled, Claim, Committed, Failed, Outcome, Succeeded
 from detent.domain.run_output import OutputChunk, ProgressMark
 
 _LENGTH = struct.Struct("!I")
@@ -193,6 +193,8 @@ def done_with(outcome: Outcome) -> CallDone:
             return CallDone(failed=outcome)
         case Cancelled(reason=reason):
             return CallDone(cancelled=reason)
+        case Accepted():
+            raise AssertionError("only an HTTP target accepts a run")
 
 
 def outcome_in(done: CallDone) -> Outcome:

@@ -21,11 +21,12 @@ from msgspec import UNSET, UnsetType
 from multidict import CIMultiDict
 from yarl import URL
 
+from detent.domain.callbacks import TOKEN_HEADER, URL_HEADER
 from detent.domain.documents import encode_json
 from detent.domain.http_rules import WITH_BODY
 from detent.domain.http_statuses import StatusVerdict, verdict_of
-from detent.domain.job import HttpTarget, TargetTls
-from detent.domain.run import Call, Failed, NotBegun, Outcome, Succeeded
+from detent.domain.job import HttpTarget, TargetCallback, TargetTls
+from detent.domain.run import Accepted, Call, Failed, NotBegun, Outcome, Succeeded
 from detent.domain.secret_ref import SecretRef
 from detent.domain.target_access import TargetFault, TargetRules
 from detent.domain.target_rules import CALL_HEADER, check_headers
@@ -58,6 +59,7 @@ UNREAD_PAUSE_SECONDS = 1.0
 
 # A gateway says that the host behind it does not answer, or the host that it does not serve now.
 _UNANSWERED = frozenset({502, 503, 504})
+ACCEPTED = 202
 
 
 class PreparedRequest(NamedTuple):
@@ -256,7 +258,8 @@ class HttpTargetRunner:
                 async with session.request(
                     target.method, prepared.url, headers=headers, data=body, allow_redirects=False, ssl=prepared.tls
                 ) as response:
-                    return await self._outcome(response, target, prepared.label)
+                    outcome = await self._outcome(response, target, prepared.label)
+                    return outcome if call.callback is None else _accepted(call, response.status) or outcome
         except (aiohttp.ClientError, OSError) as error:
             fault = refusal_of(error)
             if fault is not None:
@@ -295,6 +298,15 @@ def _host(call: Call, prepared: PreparedRequest) -> HostKey:
     return HostKey(call.tenant, prepared.url.raw_host or "", prepared.url.port or 0)
 
 
+def _accepted(call: Call, status: int) -> Accepted | None:
+    """202 promises a callback where the target got what it needs for one. Any other answer is the end of the run."""
+    assert isinstance(call.target, HttpTarget)
+    callback = call.target.callback
+    if status != ACCEPTED or not isinstance(callback, TargetCallback):
+        return None
+    return Accepted(call.tenant, callback.lease_seconds)
+
+
 def headers_of(call: Call) -> CIMultiDict[str]:
     """The headers of this call of an HTTP target."""
     assert isinstance(call.target, HttpTarget)
@@ -318,6 +330,9 @@ def _headers(call: Call, prepared: PreparedRequest, body: bytes | None) -> CIMul
         headers["traceparent"] = call.traceparent or traceparent_of(call.run_id)
     headers[CALL_HEADER] = "run"
     headers.extend(fact_headers(call))
+    if call.callback is not None:
+        headers[URL_HEADER] = call.callback.url
+        headers[TOKEN_HEADER] = call.callback.credential
     if call.signing is not None:
         headers.update(signed(visible(call.idempotency_key), call.signing.at, body or b"", call.signing.keys))
     return headers

@@ -29,6 +29,7 @@ from detent.telemetry import transitions
 from detent.telemetry.log import logger
 from detent.telemetry.metrics import Metrics
 from detent.worker.attempt import Attempts
+from detent.worker.callbacks import CallbackTickets
 from detent.worker.capacity import WorkerCapacity
 from detent.worker.claiming import Claiming
 from detent.worker.definitions import DefinitionLoader
@@ -72,10 +73,11 @@ class Worker:
         handlers: Capacity,
         secrets: SecretValues,
         draining: bool = False,
+        callback_url: str | None = None,
     ) -> None:
         """`capabilities`: what this node can call beyond HTTP. `tenant_headroom`: the part of the slots that no tenant
         takes beyond its fair share. `handlers`: their capacity, beyond the slots. `secrets`: fills them into calls.
-        `draining`: take nothing in until leadership reports otherwise."""
+        `draining`: take nothing in for now. `callback_url`: where targets reach the API, if this node knows it."""
         self._membership = membership
         self._book = book
         self._clock = clock
@@ -94,8 +96,8 @@ class Worker:
         self._settler = Settler(store, membership.node, settled=self._settled, wakeups=wakeups, metrics=metrics)
         self._returns = Returns(store, membership, self._held, self.capacity, self._retries, wakeups, metrics)
         self._attempts = Attempts(
-            store, membership, clock, runners, held=self._held, capacity=self.capacity,
-            settler=self._settler, returns=self._returns, secrets=secrets, metrics=metrics,
+            store, membership, clock, runners, held=self._held, capacity=self.capacity, settler=self._settler,
+            returns=self._returns, secrets=secrets, callbacks=CallbackTickets(store, callback_url), metrics=metrics,
         )  # fmt: skip
         self.slots = Slots(
             membership.node, held=self._held, capacity=self.capacity, attempts=self._attempts,

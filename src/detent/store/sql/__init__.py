@@ -5,6 +5,7 @@ from __future__ import annotations
 from detent.store.sql import (
     advisory_lock,
     audit_event,
+    callback_key,
     catch_up,
     cluster,
     cursor,
@@ -48,6 +49,7 @@ from detent.store.sql import (
 __all__ = [
     "advisory_lock",
     "audit_event",
+    "callback_key",
     "catch_up",
     "cluster",
     "cursor",
