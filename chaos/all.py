@@ -23,6 +23,7 @@ SCRIPTS = (
     "rolling",
     "on_demand",
     "on_demand --promote --runs 20000",
+    "effects",
     "fairness",
     "floods",
     "secret_leaks",
