@@ -465,9 +465,13 @@ def test_steps_and_effects_work_in_memory_by_the_clock_of_the_test() -> None:
     app = Detent()
     calls: list[str] = []
 
+    def charge() -> int:
+        calls.append("charge")
+        return 7
+
     @app.job(every="1h", max_retries=1, retry_base_seconds=0)
     def pays(run: Run) -> list[Any]:
-        charged = run.step_sync("charge", lambda: calls.append("charge") or 7)
+        charged = run.step_sync("charge", charge)
         first = run.once("invoice", keep_for=5400).do_sync(calls.append, "invoice")
         if run.attempt == 1:
             raise RuntimeError
