@@ -20,7 +20,7 @@ __all__ = ["serve"]
 
 @pytest.fixture
 async def invoices(look: Any) -> Any:
-    await look.execute("CREATE TABLE public.invoices (run text)")
+    await look.execute("CREATE TABLE public.invoices (run text); GRANT ALL ON public.invoices TO PUBLIC")
 
     async def count() -> int:
         return int(await look.fetchval("SELECT count(*) FROM public.invoices"))
