@@ -121,13 +121,8 @@ async def test_a_second_caller_waits_for_the_first_and_then_sees_its_effect(
 
     slow_job, waiting = await due_job(look, "slow"), await due_job(look, "second")
     await serve(app)
-    await until(
-        lambda: look.fetchval(
-            "SELECT count(*) FROM pg_stat_activity WHERE wait_event_type = 'Lock' AND query LIKE '%effect_marks%'"
-        ),
-        30,
-        "the second caller to wait",
-    )
+    waits = "SELECT count(*) FROM pg_locks WHERE NOT granted AND locktype = 'transactionid'"
+    await until(lambda: look.fetchval(waits), 30, "the second caller to wait")
     go_on.set()
     assert (await outcome(look, slow_job))["result"] == "true"
     assert (await outcome(look, waiting))["result"] == "false"

@@ -12,11 +12,19 @@ import pytest
 
 from detent import Detent, Run
 from detent.domain.effects import MAX_STEP_BYTES
+from detent.domain.job import PythonTarget
+from detent.domain.masking import Mask
+from detent.domain.run import Call
 from detent.errors import OwnershipLost
 from detent.jobs import JobOperations
+from detent.sdk.testing.ledger import TestLedger
+from detent.sdk.testing.records import HeldInTest
 from detent.store import Store
 from detent.store.dead_letters import DeadLetterFilter
+from detent.targets.run import HandlerRun
+from detent.targets.steps import BadStep
 from tests.sdk.test_python_target import due_job, outcome, serve
+from tests.support.factories import LONG_AGO
 from tests.support.waiting import until
 
 __all__ = ["serve"]
@@ -228,3 +236,18 @@ async def test_the_steps_of_a_run_end_with_it_unless_it_is_dead(look: Any, serve
     assert calls == ["first", "failed"]
     assert [gone async for gone in store.effect_ledger.purge_steps()] == [1]
     assert await stored(look) == []
+
+
+async def test_a_result_with_the_value_of_a_secret_is_not_stored() -> None:
+    ledger = TestLedger()
+    secret = "correct horse battery"
+    call = Call(
+        "1", "job", "01890000-0000-7000-8000-000000000001", LONG_AGO, 1, "key", 1, None, PythonTarget("f"), 9,
+        mask=Mask([secret]),
+    )  # fmt: skip
+    run = HandlerRun(call, HeldInTest(None, None, ledger))
+    with pytest.raises(BadStep, match="contains the value of a secret") as refused:
+        await run.step("login", lambda: {"token": f"Bearer {secret}"})
+    assert secret not in str(refused.value)
+    assert ledger.steps(run.id) == {}
+    assert await run.step("other", lambda: {"token": "none"}) == {"token": "none"}
