@@ -55,6 +55,15 @@ def test_a_run_is_shown_with_its_attempts(detent: CommandLine, server: ContractS
     assert json.loads(detent("run", "get", run["id"], "--json").out) == run
 
 
+def test_a_run_is_shown_with_its_stored_steps(detent: CommandLine, server: ContractServer) -> None:
+    step = {"name": "charge", "attempt": 2, "finished_at": "2030-01-01T00:00:02.500Z", "duration_ms": 1500}
+    run = server.add_run(server.add_job("hello"), "dead", steps=[step])
+    assert detent("run", "get", run["id"]).rows[-1] == ["step", "charge", "2", "2030-01-01T00:00:02.500Z", "1500"]
+    seen = detent.on_terminal("run", "get", run["id"], TZ="Europe/Berlin")
+    assert "STEP    ATTEMPT  FINISHED              TOOK" in seen.lines
+    assert "charge        2  2030-01-01 01:00:02  1.5 s" in seen.lines
+
+
 def test_a_table_never_cuts_the_id_of_a_run(detent: CommandLine, server: ContractServer) -> None:
     run = server.add_run(server.add_job("a-rather-long-name-for-a-job"), "dead", error="x" * 300)
     for width in (40, 80, 160):

@@ -240,6 +240,7 @@ def explainable() -> Iterator[tuple[str, str]]:
         if name == "task/enqueue_as_caller":  # for roles of applications
             continue
         text = re.sub(r"--[^\n]*\n", "\n", statement.text).strip()
+        text = text.replace('"{schema}".', "")  # on connections of handlers
         if "{name}" in text:  # a partition of history, reached here by its parent
             table = {"history/archive_attempts": "attempts", "history/archive_logs": "run_logs"}.get(
                 name, "run_history"

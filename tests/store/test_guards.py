@@ -356,3 +356,18 @@ def test_lines_and_progress_are_written_by_the_token_of_their_attempt() -> None:
     assert "ON CONFLICT (job, scheduled_at, serial, token, part) DO UPDATE" in lines
     progress = " ".join(EVERY_STATEMENT["output/add_progress"].text.split())
     assert "WHERE run_progress.token <= excluded.token" in progress
+
+
+@pytest.mark.parametrize("name", ["effect/add_step", "effect/mark", "effect/verify_hold"])
+def test_what_a_handler_writes_names_run_token_and_owner(name: str) -> None:
+    text = " ".join(EVERY_STATEMENT[name].text.replace("r.", "").split())
+    run = "job = $2::bigint AND lane = $3::integer AND scheduled_at = $4::timestamptz AND serial = $5::integer"
+    assert f"{run} AND token = $6::bigint AND owner = $1::bigint" in text
+
+
+def test_no_hot_statement_touches_steps_or_marks() -> None:
+    """A run without steps costs what it cost before: only handlers, requests about one run, and upkeep read them."""
+    touching = {name for name, each in EVERY_STATEMENT.items() if re.search(r"run_steps|effect_marks", each.text)}
+    beside = {"job/purge", "tenant/count_of_jobs", "tenant/count_rest", "tenant/delete_history", "tenant/delete_rest"}
+    beside |= {"tenant/delete_waiting", "tenant/export_steps"}
+    assert {name for name in touching if not name.startswith("effect/")} == beside

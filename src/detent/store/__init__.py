@@ -14,6 +14,7 @@ from detent.store.cursors import CursorStore
 from detent.store.db import Database
 from detent.store.dead_letter_topics import DeadLetterTopicStore
 from detent.store.dead_letters import DeadLetterStore
+from detent.store.effect_ledger import EffectLedgerStore
 from detent.store.enqueue_grants import EnqueueGrantStore
 from detent.store.expectations import ExpectationStore
 from detent.store.explanations import ExplanationStore
@@ -60,6 +61,7 @@ class Store:
         self.cursors = CursorStore(database)
         self.dead_letter_topics = DeadLetterTopicStore(database)
         self.dead_letters = DeadLetterStore(database)
+        self.effect_ledger = EffectLedgerStore(database)
         self.enqueue_grants = EnqueueGrantStore(database)
         self.expectations = ExpectationStore(database)
         self.explanations = ExplanationStore(database)

@@ -32,6 +32,7 @@ TABLES = {
     "cluster": "SELECT, UPDATE",
     "cursors": _ALL,
     "dead_letters": _ALL,
+    "effect_marks": _ALL,
     "elections": _APPEND,
     "enqueue_grants": _APPEND,
     "expectations": _ALL,
@@ -63,6 +64,7 @@ TABLES = {
     "run_minutes": _ALL,
     "run_payloads": _APPEND,
     "run_progress": _ALL,
+    "run_steps": _ALL,
     "runs": _READ,
     "schedules": _ALL,
     "schema_migrations": _READ,
@@ -105,10 +107,10 @@ OF_TENANTS = (
 # know it to add one.
 OF_JOBS = (
     *("backlog", "catchups", "cursors", "dead_letters", "expectations", "job_revisions", "live_runs", "run_payloads"),
-    *("run_progress", "segments", "set_aside", "skips", "unique_keys"),
+    *("run_progress", "run_steps", "segments", "set_aside", "skips", "unique_keys"),
 )
 # Whose rows have a scope: a job, or below zero the tenant whose jobs share the keys.
-OF_SCOPES = ("key_places", "key_rates")
+OF_SCOPES = ("effect_marks", "key_places", "key_rates")
 VIEWS = ("backlog_heads", "runs", "set_aside_jobs", "spans", "told_incidents")
 
 FUNCTIONS = (
