@@ -44,6 +44,8 @@ PURPOSES = {
     "isolate": "Where Python jobs run, unless the job sets it: see [isolation](../howto/isolation.md).",
     "handler_processes": "The number of processes for isolated Python jobs; `auto`: twice the processors, at least 4.",
     "allow_shell": "The tenants whose [shell jobs](../howto/shell-jobs.md) this worker runs; requires API keys.",
+    "celery_apps": "The Celery apps whose tasks this worker sends, each open to one tenant: see "
+    "[Celery](../howto/coming-from-celery.md#replace-beat-without-touching-the-workers).",
     "shell_user": "The system user that commands run as, instead of the user of the worker; needs root.",
     "concurrency": "How many runs a worker executes at once.",
     "tenant_headroom": "The fraction of a worker's slots kept for tenants below their fair share: see"
@@ -108,6 +110,7 @@ UNSET = {
     "database_url": "embedded PostgreSQL",
     "data_dir": "`~/.local/share/detent`; for root `/var/lib/detent`",
     "allow_shell": "none",
+    "celery_apps": "none",
     "misfire_grace_seconds": "`auto`",
     "catchup_rate": "`auto`",
     "handler_processes": "`auto`",

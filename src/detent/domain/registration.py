@@ -15,6 +15,7 @@ from uuid import UUID
 
 import msgspec
 
+from detent.domain.celery_rules import check_task_payload
 from detent.domain.concurrency import check_concurrency
 from detent.domain.documents import (
     MAX_PAYLOAD_BYTES,
@@ -304,6 +305,7 @@ def _check_parts(spec: JobSpec) -> None:
         raise UsageError("signing is given, but only HTTP calls are signed: remove it.", "/signing")
     try:
         check_target(spec.target)
+        check_task_payload(spec)
     except TargetError as error:
         raise UsageError(error.message, error.pointer) from error
 

@@ -76,6 +76,8 @@ class Call(Struct, frozen=True):
     """Whether the values of secrets were filled in: then nothing that is made of the target may be kept."""
     signing: Signing | None = None
     """What signs an HTTP call; None: it is not signed."""
+    lost: int = 0
+    """How many attempts before this one ended with the loss of their node, not with an outcome."""
 
     def __repr__(self) -> str:
         """Without payload and target, which may hold secrets."""

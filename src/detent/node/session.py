@@ -83,10 +83,12 @@ class Session:
         draining: bool = False,
         capacity: Capacity | None = None,
         shell_tenants: Collection[int] = (),
+        celery: Collection[str] = (),
         secrets: SecretValues | None = None,
     ) -> None:
         """`address` is where the API of this process listens; the values after it outlive the session. `draining`: an
-        operator drained the session before, and has not resumed it. `shell_tenants`: whose commands this node runs."""
+        operator drained the session before, and has not resumed it. `shell_tenants`: whose commands this node runs.
+        `celery`: its capabilities for Celery targets."""
         self._store = store
         self._jobs = JobOperations(store)
         self._settings = settings
@@ -95,6 +97,7 @@ class Session:
         kinds = ("python", "process") if settings.app is not None else ("python",)
         self._capabilities = [f"{kind}:{name}" for kind in kinds for name in functions]
         self._capabilities += [f"shell@{tenant}" for tenant in shell_tenants]
+        self._capabilities += celery
         self.clock = DatabaseClock()
         self.wakeups = Wakeups()
         self.worker: Worker | None = None

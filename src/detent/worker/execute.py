@@ -52,6 +52,7 @@ def call_of(claim: Claim, definition: Definition) -> Call:
         tenant=definition.tenant,
         window=partial(windows.start, claim, definition),
         mask=literal_mask(spec.target),
+        lost=claim.crashes - 1 if claim.crashes > 1 else 0,
     )
 
 
