@@ -36,7 +36,7 @@ class CeleryServer(NamedTuple):
 
     @property
     def tls(self) -> bool:
-        return self.scheme.endswith("s")
+        return self.scheme in ("rediss", "amqps")
 
     @property
     def label(self) -> str:

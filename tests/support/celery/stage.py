@@ -107,14 +107,22 @@ def shop(broker_url: str, record_url: str, folder: Path, *, results: bool = True
     }
     started = [_worker(folder, variables, number) for number in range(workers)]
     try:
-        for number in range(workers):
-            until_sync(lambda: "ready." in (folder / f"celery-{number}.log").read_text(), 60, "a Celery worker")  # noqa: B023
+        for number, process in enumerate(started):
+            _await_ready(process, folder / f"celery-{number}.log")
         yield Shop(variables, record_url)
     finally:
         for process in started:
             process.terminate()
         for process in started:
             process.wait()
+
+
+def _await_ready(process: subprocess.Popen[bytes], log: Path) -> None:
+    def is_ready() -> bool:
+        assert process.poll() is None, f"a Celery worker ended:\n{log.read_text()}"
+        return " ready." in log.read_text()
+
+    until_sync(is_ready, 60, "a Celery worker")
 
 
 def _worker(folder: Path, variables: dict[str, str], number: int) -> subprocess.Popen[bytes]:

@@ -55,7 +55,9 @@ class TaskProducer:
 
     def revoke(self, task_id: str) -> None:
         """Workers that execute it end it; the others discard it when it arrives."""
-        self._app.control.revoke(task_id, terminate=True, connection=self.connection)
+        mailbox = self._app.control.mailbox(self.connection)
+        mailbox.producer_pool = None  # else it opens another connection, by the settings of the app
+        mailbox.abcast("revoke", {"task_id": task_id, "terminate": True, "signal": "SIGTERM"})
 
     def close(self) -> None:
         connection, self._connection, self._producer = self._connection, None, None
