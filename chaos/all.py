@@ -26,6 +26,8 @@ SCRIPTS = (
     "fairness",
     "floods",
     "secret_leaks",
+    "celery",
+    "celery --broker rabbitmq",
 )
 
 

@@ -73,7 +73,9 @@ async def test_a_task_that_raises_fails_the_run_with_its_exception_and_traceback
     runner: CeleryTargetRunner, redis_server: Server, running_shop: Shop
 ) -> None:
     url = redis_server.url
-    outcome = failed(await runner(new_call(CeleryTarget("shop.fails", broker_url=url, result_backend=url, queue="shop"))))
+    outcome = failed(
+        await runner(new_call(CeleryTarget("shop.fails", broker_url=url, result_backend=url, queue="shop")))
+    )
     assert outcome.error == "ConnectionError: the mail server is away"
     assert outcome.retryable
     assert "OSError" in outcome.kinds
@@ -86,7 +88,7 @@ async def test_a_cancelled_run_revokes_its_task(
 ) -> None:
     url = redis_server.url
     call = new_call(CeleryTarget("shop.slow", broker_url=url, result_backend=url, queue="shop", args=[30]))
-    running = asyncio.create_task(runner(call))  # type: ignore[arg-type]  # a coroutine
+    running = asyncio.create_task(runner(call))
     await until(lambda: executions(running_shop, task_id_of(call)), 20, "the task to start")
     running.cancel()
     with pytest.raises(asyncio.CancelledError):
@@ -108,9 +110,7 @@ async def test_a_run_whose_node_was_lost_follows_the_task_that_was_sent(
     assert len(executions(running_shop, first["task_id"])) == 1
 
 
-async def test_a_retry_is_another_task(
-    runner: CeleryTargetRunner, redis_server: Server, running_shop: Shop
-) -> None:
+async def test_a_retry_is_another_task(runner: CeleryTargetRunner, redis_server: Server, running_shop: Shop) -> None:
     url = redis_server.url
     call = new_call(CeleryTarget("shop.fails", broker_url=url, result_backend=url, queue="shop"))
     failed(await runner(call))
@@ -151,7 +151,9 @@ async def test_an_app_is_open_to_its_tenant_only(runner: CeleryTargetRunner, imp
     assert "does not have the Celery app 'os:system'" in failed(await runner(other)).error
 
 
-async def test_an_address_that_the_tenant_may_not_reach_is_refused(target: CeleryTarget, followed: CeleryTarget) -> None:
+async def test_an_address_that_the_tenant_may_not_reach_is_refused(
+    target: CeleryTarget, followed: CeleryTarget
+) -> None:
     runner = CeleryTargetRunner(FixedPolicy(PUBLIC_ONLY))
     try:
         for each in (target, followed):
@@ -207,7 +209,7 @@ async def test_a_task_that_another_program_revokes_cancels_the_run(
 
     url = redis_server.url
     call = new_call(CeleryTarget("shop.slow", broker_url=url, result_backend=url, queue="shop", args=[30]))
-    running = asyncio.create_task(runner(call))  # type: ignore[arg-type]  # a coroutine
+    running = asyncio.create_task(runner(call))
     await until(lambda: executions(running_shop, task_id_of(call)), 20, "the task to start")
     await asyncio.to_thread(shop.app.control.revoke, task_id_of(call), terminate=True)
     outcome = await running

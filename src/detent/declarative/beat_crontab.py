@@ -21,12 +21,12 @@ _PLAIN = re.compile(r"(\d+(-\d+)?|\*/\d+)(,\d+(-\d+)?)*")
 class _Range(NamedTuple):
     name: str
     low: int
-    count: int
+    size: int
     names: tuple[str, ...] = ()
 
     @property
     def every(self) -> list[int]:
-        return list(range(self.low, self.low + self.count))
+        return list(range(self.low, self.low + self.size))
 
 
 _FIELDS = (
@@ -80,7 +80,7 @@ def _values(part: str, field: _Range) -> list[int]:
     last = first if found["to"] is None else _number(found["to"], field)
     values = list(range(first, last + 1))
     if last < first:  # around the end, as fri-mon
-        values = list(range(first, field.low + field.count)) + list(range(field.low, last + 1))
+        values = list(range(first, field.low + field.size)) + list(range(field.low, last + 1))
     return values[::step]
 
 

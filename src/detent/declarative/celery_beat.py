@@ -74,7 +74,7 @@ def translate_beat(entries: Sequence[BeatEntry], options: BeatOptions, now: date
 
 
 def _notes(options: BeatOptions) -> Iterator[str]:
-    yield "A message that the broker does not take is retried (max_retries); a task that fails is a matter of its worker."
+    yield "A message that the broker does not take is retried (max_retries); a task that fails is not."
     yield "While a run is not over, detent skips the next tick (concurrent_policy); beat sends it all the same."
     yield "What beat remembers (last_run_at, total_run_count) is not imported: the first tick is the next one from now."
     if app := options.target.get("app"):

@@ -46,19 +46,19 @@ def _note(task: Any, *args: Any) -> None:
     executed().rpush("executed", json.dumps(facts))
 
 
-@app.task(name="shop.record", bind=True)
+@app.task(name="shop.record", bind=True)  # type: ignore[untyped-decorator]  # Celery has no types
 def record(self: Any, *args: Any, **kwargs: Any) -> dict[str, Any]:
     _note(self, *args, kwargs)
     return {"args": list(args), "kwargs": kwargs}
 
 
-@app.task(name="shop.fails", bind=True)
+@app.task(name="shop.fails", bind=True)  # type: ignore[untyped-decorator]  # Celery has no types
 def fails(self: Any) -> None:
     _note(self)
     raise ConnectionError("the mail server is away")
 
 
-@app.task(name="shop.slow", bind=True)
+@app.task(name="shop.slow", bind=True)  # type: ignore[untyped-decorator]  # Celery has no types
 def slow(self: Any, seconds: float) -> str:
     _note(self, seconds)
     time.sleep(seconds)
