@@ -16,7 +16,7 @@ import msgspec
 
 from detent.api.app import PARTS, all_endpoints
 from detent.api.role_limits import knows_limits
-from detent.domain.job import HttpTarget, JobSpec, PythonTarget, ShellTarget
+from detent.domain.job import CeleryTarget, HttpTarget, JobSpec, PythonTarget, ShellTarget
 from detent.domain.job_fields import FIELDS_BY_NAME
 from detent.domain.roles import PERMITTED, ROLES
 from detent.settings.settings import SETTINGS
@@ -141,6 +141,23 @@ TARGET_ADVICE = {
     ("python", "isolate"): "`process` runs it in a separate process: see [isolation](../howto/isolation.md).",
     ("shell", "command"): "A string for `/bin/sh -c`, or a list of words that is run directly.",
     ("shell", "env"): "Additional environment variables of the command, each text or a [secret](../howto/secrets.md).",
+    ("celery", "task"): "The name of the task.",
+    ("celery", "app"): "The Celery app, `module:name`, which workers have by `celery_apps`. Either this or "
+    "`broker_url`.",
+    ("celery", "broker_url"): "`redis://`, `rediss://`, `amqp://` or `amqps://` with host, port and database or "
+    "virtual host.",
+    ("celery", "result_backend"): "With `broker_url`: a `redis://` or `rediss://` where workers store results. The run "
+    "then ends when the task ends.",
+    ("celery", "args"): "Positional arguments. A list in the payload replaces them.",
+    ("celery", "kwargs"): "Keyword arguments. An object in the payload is merged over them.",
+    ("celery", "queue"): "The queue of the Celery workers; none: where the app routes the task, or `celery`.",
+    ("celery", "priority"): "The priority of the message, as the broker of the app reads it.",
+    ("celery", "expires"): "Workers discard the task so many seconds after it was sent.",
+    ("celery", "ignore_result"): "With `app`: the run ends when the task is sent, although the app has a result "
+    "backend.",
+    ("celery", "credentials"): "With `broker_url`: `username`, and `password` as a [secret](../howto/secrets.md).",
+    ("celery", "result_credentials"): "The same for `result_backend`; none: those of the broker, if both are the same "
+    "host and port.",
 }
 
 
@@ -177,7 +194,12 @@ def job_fields_table() -> str:
 
 def targets_table() -> str:
     rows = []
-    for kind, target in (("http", HttpTarget), ("python", PythonTarget), ("shell", ShellTarget)):
+    for kind, target in (
+        ("http", HttpTarget),
+        ("python", PythonTarget),
+        ("shell", ShellTarget),
+        ("celery", CeleryTarget),
+    ):
         _, parts = msgspec.json.schema_components([target], ref_template="{name}")
         schema = parts[target.__name__]
         for name, field in schema["properties"].items():

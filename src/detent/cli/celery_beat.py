@@ -14,6 +14,8 @@ from detent.errors import UsageError
 if TYPE_CHECKING:
     from detent.declarative.celery_beat import BeatEntry, BeatOptions, BeatTranslation
 
+__all__ = ["importing"]  # with the verbs of the other module and of this one
+
 AGAIN = "detent import celery-beat … --yes"
 AFTER = "Stop beat now, or every entry is sent twice"
 

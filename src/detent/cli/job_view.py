@@ -42,6 +42,8 @@ def target_text(target: Item) -> str:
         case "shell":
             line = target.get("command")
             return f"shell {shlex.join(line) if isinstance(line, list) else line}"
+        case "celery":
+            return f"celery {target.get('task')} of {target.get('app') or target.get('broker_url')}"
         case other:
             return str(other)
 

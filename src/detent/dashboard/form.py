@@ -12,7 +12,7 @@ from msgspec import UNSET
 
 from detent.contract.job import Job
 from detent.dashboard.changes import Form, text_of
-from detent.domain.job import JobSpec, kind_of
+from detent.domain.job import CeleryTarget, JobSpec, kind_of
 from detent.domain.job_fields import JobField, fields_of
 from detent.domain.schedule.interval import parse_every
 from detent.domain.secret_ref import SecretRef, read_header
@@ -93,6 +93,8 @@ def _target(form: Form) -> dict[str, Any]:
             shell: dict[str, Any] = {"type": "shell", "command": _command(text_of(form, "command"))}
             env = _variables(text_of(form, "env"))
             return {**shell, "env": env} if env else shell
+        case "celery":
+            return {**_celery(text_of(form, "celery")), "type": "celery", "task": text_of(form, "celery_task")}
         case _:
             target: dict[str, Any] = {"type": "http", "url": text_of(form, "url")}
             target["method"] = text_of(form, "method") or "POST"
@@ -116,6 +118,18 @@ def _tls(text: str) -> Any:
     except (msgspec.DecodeError, UnicodeEncodeError, RecursionError) as error:
         example = '{"client_certificate": {"secret": "NAME"}}'
         raise UsageError(f"TLS is not JSON ({error}): for example {example}.", "/target/tls") from error
+
+
+def _celery(text: str) -> dict[str, Any]:
+    """The fields of a Celery target other than its task."""
+    try:
+        found = msgspec.json.decode(text or "{}", type=dict[str, Any])
+    except (msgspec.DecodeError, UnicodeEncodeError, RecursionError) as error:
+        example = '{"app": "shop.celery:app", "queue": "reports"}'
+        raise UsageError(
+            f"The Celery target is not a JSON object ({error}): for example {example}.", "/target"
+        ) from error
+    return found
 
 
 def _command(text: str) -> str | list[str]:
@@ -222,6 +236,7 @@ def values_of(job: Job | None, query: Mapping[str, str]) -> dict[str, Any]:
         start = {"kind": "cron", "cron": "0 9 * * MON-FRI", "rrule": "", "every": "15m", "at": ""}
         rest = {"name": "", "timezone": "UTC", "payload": "", "tags": "", "target": "http", "url": "", "method": "POST"}
         target = {"headers": "", "tls": "", "function": "", "isolate": "thread", "command": "", "env": ""}
+        target |= {"celery_task": "", "celery": ""}
         known = {**empty, **start, **rest, **target}
         return {**known, **{name: value for name, value in query.items() if name in known}}
     values = {name: _shown(getattr(job, name)) for name in FIELDS}
@@ -288,7 +303,17 @@ def _target_values(job: Job) -> dict[str, str]:
         "isolate": getattr(target, "isolate", "thread"),
         "command": command if isinstance(command, str) else json.dumps(command, ensure_ascii=False),
         "env": "\n".join(f"{name}={_variable_text(value)}" for name, value in getattr(target, "env", {}).items()),
+        "celery_task": getattr(target, "task", ""),
+        "celery": _celery_text(target),
     }
+
+
+def _celery_text(target: Any) -> str:
+    if not isinstance(target, CeleryTarget):
+        return ""
+    fields: dict[str, Any] = msgspec.to_builtins(target)
+    rest = {name: value for name, value in fields.items() if name not in ("type", "task")}
+    return json.dumps(rest, ensure_ascii=False)
 
 
 def _variable_text(value: str | SecretRef) -> str:

@@ -128,9 +128,7 @@ class Settings:
         (), tenants, "the names of the tenants whose commands may run, separated by commas, such as default"
     )
     shell_user: str | None = _setting(None, text(r"[A-Za-z0-9_][A-Za-z0-9_.-]*\$?"), "the name of a system user")
-    celery_apps: tuple[str, ...] = _setting(
-        (), celery_apps, "Celery apps as MODULE:NAME, or MODULE:NAME@TENANT for another tenant, separated by commas"
-    )
+    celery_apps: tuple[str, ...] = _setting((), celery_apps, "Celery apps as MODULE:NAME or MODULE:NAME@TENANT")
     concurrency: int = _setting(100, whole(1, 100_000), "a whole number between 1 and 100000")
     tenant_headroom: float = _setting(0.2, seconds(0, 0.9), "0 to turn it off, or a number up to 0.9")
     queues: tuple[str, ...] = _setting(
