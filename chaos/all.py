@@ -30,6 +30,8 @@ SCRIPTS = (
     "floods",
     "secret_leaks",
     "callbacks",
+    "celery",
+    "celery --broker rabbitmq",
 )
 
 

@@ -16,7 +16,7 @@ import msgspec
 
 from detent.api.app import PARTS, all_endpoints
 from detent.api.role_limits import knows_limits
-from detent.domain.job import HttpTarget, JobSpec, PythonTarget, ShellTarget, TopicTarget
+from detent.domain.job import CeleryTarget, HttpTarget, JobSpec, PythonTarget, ShellTarget, TopicTarget
 from detent.domain.job_fields import FIELDS_BY_NAME
 from detent.domain.roles import PERMITTED, ROLES
 from detent.settings.settings import SETTINGS
@@ -46,6 +46,8 @@ PURPOSES = {
     "isolate": "Where Python jobs run, unless the job sets it: see [isolation](../howto/isolation.md).",
     "handler_processes": "The number of processes for isolated Python jobs; `auto`: twice the processors, at least 4.",
     "allow_shell": "The tenants whose [shell jobs](../howto/shell-jobs.md) this worker runs; requires API keys.",
+    "celery_apps": "The Celery apps whose tasks this worker sends, each open to one tenant: see "
+    "[Celery](../howto/coming-from-celery.md#replace-beat-without-touching-the-workers).",
     "shell_user": "The system user that commands run as, instead of the user of the worker; needs root.",
     "concurrency": "How many runs a worker executes at once.",
     "breaker_failures": "After so many calls in a row that a host did not answer, its"
@@ -115,6 +117,7 @@ UNSET = {
     "database_url": "embedded PostgreSQL",
     "data_dir": "`~/.local/share/detent`; for root `/var/lib/detent`",
     "allow_shell": "none",
+    "celery_apps": "none",
     "misfire_grace_seconds": "`auto`",
     "catchup_rate": "`auto`",
     "handler_processes": "`auto`",
@@ -174,6 +177,23 @@ TARGET_ADVICE = {
     ("topic", "format"): "`cloudevents` sends the payload as a CloudEvent 1.0.",
     ("topic", "credentials"): "`username`, and `password` as a [secret](../howto/secrets.md).",
     ("topic", "tls"): "Certificates for a scheme with TLS, as for HTTP: see [mutual TLS](../howto/tls.md).",
+    ("celery", "task"): "The name of the task.",
+    ("celery", "app"): "The Celery app, `module:name`, which workers have by `celery_apps`. Either this or "
+    "`broker_url`.",
+    ("celery", "broker_url"): "`redis://`, `rediss://`, `amqp://` or `amqps://` with host, port and database or "
+    "virtual host.",
+    ("celery", "result_backend"): "With `broker_url`: a `redis://` or `rediss://` where workers store results. The run "
+    "then ends when the task ends.",
+    ("celery", "args"): "Positional arguments. A list in the payload replaces them.",
+    ("celery", "kwargs"): "Keyword arguments. An object in the payload is merged over them.",
+    ("celery", "queue"): "The queue of the Celery workers; none: where the app routes the task, or `celery`.",
+    ("celery", "priority"): "The priority of the message, as the broker of the app reads it.",
+    ("celery", "expires"): "Workers discard the task so many seconds after it was sent.",
+    ("celery", "ignore_result"): "With `app`: the run ends when the task is sent, although the app has a result "
+    "backend.",
+    ("celery", "credentials"): "With `broker_url`: `username`, and `password` as a [secret](../howto/secrets.md).",
+    ("celery", "result_credentials"): "The same for `result_backend`; none: those of the broker, if both are the same "
+    "host and port.",
 }
 
 
@@ -182,6 +202,7 @@ TARGET_KINDS: dict[str, type[msgspec.Struct]] = {
     "python": PythonTarget,
     "shell": ShellTarget,
     "topic": TopicTarget,
+    "celery": CeleryTarget,
 }
 
 

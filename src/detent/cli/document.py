@@ -29,7 +29,13 @@ SCHEDULES = {
     "schedule": "--schedule",
     "task": "--task",
 }
-TARGETS = {"url": "--url", "shell": "--shell", "python": "--python", "topic_url": "--topic-url"}
+TARGETS = {
+    "url": "--url",
+    "shell": "--shell",
+    "python": "--python",
+    "topic_url": "--topic-url",
+    "celery": "--celery",
+}
 
 
 def _number(flag: str, text: str) -> int:
@@ -132,6 +138,13 @@ SENT_FLAGS = {
     "target_ca": "--tls-ca",
     "callback": "--callback",
 }
+# By the field of the target.
+CELERY_FLAGS = {
+    "app": ("celery_app", "--celery-app"),
+    "broker_url": ("broker_url", "--broker-url"),
+    "result_backend": ("result_backend", "--result-backend"),
+    "queue": ("celery_queue", "--celery-queue"),
+}
 SIMPLE_FIELDS = tuple(field for field in JOB_FIELDS if field.name not in COMPOSED)
 
 OPTIONS: tuple[Callable[[Any], Any], ...] = (
@@ -186,6 +199,21 @@ OPTIONS: tuple[Callable[[Any], Any], ...] = (
     ),
     option("--isolate", metavar="thread|process", help="With --python: where it runs. [thread]", panel="Target"),
     *TOPIC_OPTIONS,
+    option("--celery", metavar="TASK", help="Send this task of a Celery app to its workers.", panel="Target"),
+    option(
+        "--celery-app",
+        metavar="MODULE:NAME",
+        help="With --celery: the app, which workers have by --celery-apps.",
+        panel="Target",
+    ),
+    option("--broker-url", metavar="URL", help="With --celery: the broker, instead of an app.", panel="Target"),
+    option(
+        "--result-backend",
+        metavar="URL",
+        help="With --broker-url: where results are; the run then ends with the task.",
+        panel="Target",
+    ),
+    option("--celery-queue", metavar="NAME", help="With --celery: the queue of its workers.", panel="Target"),
     option("--payload", metavar="JSON", help="Input of every run: JSON, @FILE or - for stdin.", panel="Target"),
     *(_option(field) for field in SIMPLE_FIELDS if field.group not in PANELS and field.kind != "switch"),
     *(_option(field) for field in SIMPLE_FIELDS if field.group == "deadlines"),
@@ -253,6 +281,9 @@ def _one_of(
 def _require_target(target: str | None, flags: Mapping[str, Any]) -> None:
     if flags["isolate"] and target != "python":
         raise UsageError("--isolate is given without --python: it applies to Python functions only.")
+    for key, flag in CELERY_FLAGS.values():
+        if flags[key] and target != "celery":
+            raise UsageError(f"{flag} is given without --celery: it applies to Celery tasks only.")
     if target != "topic_url":
         check_topic_flags(flags)
     if target != "url" and flags["method"]:
@@ -272,6 +303,9 @@ def _target(kind: str, flags: Mapping[str, Any]) -> dict[str, Any]:
     if kind == "python":
         chosen = {"isolate": flags["isolate"]} if flags["isolate"] else {}
         return {"type": "python", "function": flags["python"], **chosen}
+    if kind == "celery":
+        given = {field: flags[key] for field, (key, _) in CELERY_FLAGS.items() if flags[key]}
+        return {"type": "celery", "task": flags["celery"], **given}
     headers, tls = _headers(flags["headers"] or ()), _tls(flags)
     if kind == "topic_url":
         return topic_target(flags, headers, tls)

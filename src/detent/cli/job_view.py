@@ -46,7 +46,7 @@ def target_text(target: Item) -> str:
         case "topic":
             return f"topic {target.get('topic')} at {target.get('url')}"
         case "celery":
-            return f"celery {target.get('task')}"
+            return f"celery {target.get('task')} of {target.get('app') or target.get('broker_url')}"
         case other:
             return str(other)
 

@@ -20,6 +20,7 @@ EMPTY = {
     "topic_headers": "",
     "topic_credentials": "",
     "topic_tls": "",
+    "celery_task": "",
     "celery": "",
 }
 
@@ -37,10 +38,15 @@ def topic_from(form: Form, read_headers: Callable[[str], dict[str, Any]]) -> dic
 
 
 def celery_from(form: Form) -> dict[str, Any]:
-    target = _json(text_of(form, "celery") or "{}", "The Celery target", "")
-    if not isinstance(target, dict):
-        raise UsageError('The Celery target is not an object: for example {"task": "shop.tasks.report"}.', "/target")
-    return {**target, "type": "celery"}
+    """The fields of a Celery target other than its task are one JSON object."""
+    example = '{"app": "shop.celery:app", "queue": "reports"}'
+    try:
+        rest = msgspec.json.decode(text_of(form, "celery") or "{}", type=dict[str, Any])
+    except (msgspec.DecodeError, UnicodeEncodeError, RecursionError) as error:
+        raise UsageError(
+            f"The Celery target is not a JSON object ({error}): for example {example}.", "/target"
+        ) from error
+    return {**rest, "type": "celery", "task": text_of(form, "celery_task")}
 
 
 def _json(text: str, what: str, place: str) -> Any:
@@ -57,8 +63,8 @@ def topic_values(target: Target) -> dict[str, str]:
     """What the form shows of a target."""
     if isinstance(target, CeleryTarget):
         shown = msgspec.to_builtins(target)
-        shown.pop("type")
-        return {**EMPTY, "celery": msgspec.json.format(msgspec.json.encode(shown)).decode()}
+        rest = {name: value for name, value in shown.items() if name not in ("type", "task")}
+        return {**EMPTY, "celery_task": target.task, "celery": msgspec.json.format(msgspec.json.encode(rest)).decode()}
     if not isinstance(target, TopicTarget):
         return EMPTY
     return {

@@ -128,11 +128,18 @@ class CeleryTarget(Struct, frozen=True, forbid_unknown_fields=True, omit_default
     task: Annotated[str, Meta(min_length=1, max_length=500)]
     app: Annotated[str, Meta(min_length=1, max_length=500)] | None = None
     broker_url: Annotated[str, Meta(min_length=1, max_length=8192)] | None = None
+    # With `broker_url`. An app has its own, if it has one.
     result_backend: Annotated[str, Meta(min_length=1, max_length=8192)] | None = None
     args: list[Any] = []
     kwargs: dict[str, Any] = {}
     queue: Annotated[str, Meta(min_length=1, max_length=255)] | None = None
+    priority: Annotated[int, Meta(ge=0, le=255)] | None = None
+    # Counted from when the message is sent; workers discard it afterwards.
+    expires: PositiveSeconds | None = None
+    # With `app`: the run ends as sent, although the app has a result backend.
+    ignore_result: bool = False
     credentials: TargetCredentials | UnsetType = UNSET
+    result_credentials: TargetCredentials | UnsetType = UNSET
 
 
 Target = HttpTarget | PythonTarget | ShellTarget | TopicTarget | CeleryTarget
@@ -229,8 +236,9 @@ def needs_of(target: Target) -> str:
         case TopicTarget(url=url):
             # Workers of versions without topics, or without the client of this protocol, do not claim these runs.
             return f"topic:{protocol_of(url)}"
-        case CeleryTarget():
-            return "celery"
+        case CeleryTarget(app=app):
+            # The code of an app is in the workers that were started with it, and open to the tenants that they name.
+            return "celery" if app is None else f"celery:{app}"
 
 
 class Definition(NamedTuple):

@@ -87,7 +87,10 @@ def _values_of(target: Target) -> dict[str, Mapping[str, str | SecretRef | None]
                 **_members("tls", target.tls),
             }
         case CeleryTarget():
-            return _members("credentials", target.credentials)
+            return {
+                **_members("credentials", target.credentials),
+                **_members("result_credentials", target.result_credentials),
+            }
         case ShellTarget(env=env):
             return {"env": env}
         case _:
@@ -147,7 +150,7 @@ def with_values(target: Target, payload: Any, value: Value) -> tuple[Target, Any
     return _target_with(target, value), payload_with(payload, value)
 
 
-_PARTS = {"tls": TargetTls, "credentials": TargetCredentials}
+_PARTS = {"tls": TargetTls, "credentials": TargetCredentials, "result_credentials": TargetCredentials}
 
 
 def _target_with(target: Target, value: Value) -> Target:

@@ -15,6 +15,7 @@ from uuid import UUID
 
 import msgspec
 
+from detent.domain.celery_rules import check_task_payload
 from detent.domain.concurrency import check_concurrency
 from detent.domain.documents import (
     MAX_PAYLOAD_BYTES,
@@ -310,6 +311,7 @@ def _check_parts(spec: JobSpec) -> None:
         check_target(spec.target)
         if isinstance(spec.target, TopicTarget):
             check_message_size(spec.target, len(msgspec.json.encode(spec.payload)))
+        check_task_payload(spec)
     except TargetError as error:
         raise UsageError(error.message, error.pointer) from error
     if spec.dead_letter_topic is not None:

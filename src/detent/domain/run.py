@@ -81,6 +81,8 @@ class Call(Struct, frozen=True):
     """The zone of the job, in which templates read the parts of times."""
     callback: CallbackTicket | None = None
     """What the target reports the end of the run with; None: its answer is the end."""
+    lost: int = 0
+    """How many attempts before this one ended with the loss of their node, not with an outcome."""
 
     def __repr__(self) -> str:
         """Without payload and target, which may hold secrets."""

@@ -14,7 +14,8 @@ from typing import NamedTuple
 from yarl import URL
 
 from detent.domain.addresses import Address, address_fault, faces, read_address
-from detent.domain.job import DEFAULT_TENANT, HttpTarget, JobSpec, TopicTarget
+from detent.domain.celery_rules import read_server
+from detent.domain.job import DEFAULT_TENANT, CeleryTarget, HttpTarget, JobSpec, TopicTarget
 from detent.domain.target_patterns import GUARDED_PORTS, TargetPattern
 from detent.domain.topics import is_own_port, protocol_of, server_of
 
@@ -124,12 +125,21 @@ def registration_fault(rules: TargetRules, spec: JobSpec) -> TargetFault | None:
     urls = [spec.target.url] if isinstance(spec.target, HttpTarget) else []
     if spec.notify_url is not None:
         urls.append(spec.notify_url)
+    if isinstance(spec.target, CeleryTarget):
+        urls += _celery_origins(spec.target)
     faults = [_url_fault(rules, url[: _end_of_origin(url)]) for url in urls]
     if isinstance(spec.target, TopicTarget):
         faults.append(topic_fault(rules, spec.target.url))
     if spec.dead_letter_topic is not None:
         faults.append(topic_fault(rules, spec.dead_letter_topic.url))
     return next((fault for fault in faults if fault is not None), None)
+
+
+def _celery_origins(target: CeleryTarget) -> list[str]:
+    """Hosts and ports, in a form that has both."""
+    named = (("broker_url", target.broker_url), ("result_backend", target.result_backend))
+    servers = [read_server(url, field) for field, url in named if url is not None]
+    return [f"http://{f'[{host}]' if ':' in host else host}:{port}" for _, host, port, _ in servers]
 
 
 @lru_cache(maxsize=1024)

@@ -5,8 +5,9 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 
+from detent.domain.celery_rules import check_celery
 from detent.domain.http_rules import check_http
-from detent.domain.job import HttpTarget, PythonTarget, ShellTarget, Target, TargetTls, TopicTarget
+from detent.domain.job import CeleryTarget, HttpTarget, PythonTarget, ShellTarget, Target, TargetTls, TopicTarget
 from detent.domain.refusal import pointer_to
 from detent.domain.secret_ref import SecretRef
 from detent.domain.sensitive import MASKED
@@ -64,6 +65,8 @@ def check_target(target: Target) -> None:
             _check_function(function)
         case ShellTarget():
             _check_shell(target)
+        case CeleryTarget():
+            check_celery(target)
 
 
 def check_headers(headers: Mapping[str, str | SecretRef]) -> None:

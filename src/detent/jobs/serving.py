@@ -41,7 +41,11 @@ class ServingCheck:
         return None if found is None else await self.sentence(found, tenant=tenant, connect=connect)
 
     async def sentence(self, lack: Unserved, *, tenant: int = DEFAULT_TENANT, connect: str = "") -> str:
-        name = await self._store.tenants.name_of(tenant, pool=PoolName.REQUEST) if lack.place.needs == "shell" else ""
+        name = (
+            await self._store.tenants.name_of(tenant, pool=PoolName.REQUEST)
+            if lack.place.needs == "shell" or lack.place.needs.startswith("celery:")
+            else ""
+        )
         return unserved_sentence(lack, tenant=name, connect=connect)
 
     async def run_facts(self, key: RunKey, *, tenant: int = DEFAULT_TENANT, connect: str = "") -> RunFacts:

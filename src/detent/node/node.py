@@ -17,6 +17,7 @@ from detent.domain.run import Call
 from detent.errors import DetentError, UsageError
 from detent.node.app_life import alive
 from detent.node.apps import attach_database, detach_database
+from detent.node.celery import CeleryAccess, celery_access
 from detent.node.cluster_signals import CachedSignals
 from detent.node.console import reachable
 from detent.node.database import check_keys, opened_store, prepared_database
@@ -107,6 +108,7 @@ class Node:
         self._draining = False
         self._capacity = Capacity()
         self._shell = ShellAccess()
+        self._celery = CeleryAccess()
         self._secrets: SecretValues | None = None
         self._metrics = metrics
         self._breakers = HostBreakers(settings.breaker_failures, settings.breaker_max_pause_seconds, metrics)
@@ -148,6 +150,7 @@ class Node:
             await self._examine_database(guard)
             await check_keys(self._settings, store, serves_api="api" in self._roles)
             self._shell = await shell_access(self._settings, self._roles, store)
+            self._celery = await celery_access(self._settings, self._roles, store)
             self._secrets = await secret_values(self._settings, self._roles, store)
             listening = await self._start_api(stack, store)
             await self._start_probes(stack)
@@ -248,6 +251,7 @@ class Node:
     ) -> AsyncIterator[dict[Any, Runner]]:
         """A runner for each kind of target that this process can call."""
         from detent.sdk.serving import ServedApp
+        from detent.targets.celery.runner import CeleryTargetRunner
         from detent.targets.http import HttpTargetRunner
         from detent.targets.processes import handler_processes
         from detent.targets.python import HandlerThread, PythonTargetRunner
@@ -264,6 +268,7 @@ class Node:
         shell = ShellTargetRunner(
             self._shell.tenants, user=self._shell.user, max_result_bytes=limit, output=output.begin
         )
+        celery = CeleryTargetRunner(policies, self._celery.apps, max_result_bytes=limit)
         thread = HandlerThread(min(chosen.concurrency, 64))
         bounds = work_limits(chosen.lease_ttl_seconds)
         effects = EffectPool(url, chosen.database_schema, bounds, pooled=chosen.pooled)
@@ -282,6 +287,8 @@ class Node:
         if self._shell.tenants:
             await shell.start()
             runners["shell"] = shell
+        if self._celery.installed:
+            runners["celery"] = celery
         try:
             with captured_logging(), captured_streams():
                 async with alive(served, thread, self._stop, self._hurry):
@@ -290,6 +297,7 @@ class Node:
             await http.close()
             await topic.close()
             await shell.close()
+            await celery.close()
             if processes is not None:
                 await processes.close()
             await thread.stop(effects.terminate)
@@ -332,7 +340,8 @@ class Node:
                 store, self._settings, self._roles, runners, functions,
                 address=listening and reachable(listening), metrics=self._metrics, guard=guard,
                 messenger=messenger, draining=self._draining, capacity=self._capacity,
-                shell_tenants=self._shell.tenants, secrets=self._secrets, breakers=self._breakers,
+                shell_tenants=self._shell.tenants, celery=self._celery.capabilities, secrets=self._secrets,
+                breakers=self._breakers,
             )  # fmt: skip
             joined = await self._try_open(session)
             if joined is not None:  # the API answers even while nothing may fire

@@ -87,11 +87,13 @@ class Session:
         draining: bool = False,
         capacity: Capacity | None = None,
         shell_tenants: Collection[int] = (),
+        celery: Collection[str] = (),
         secrets: SecretValues | None = None,
         breakers: HostBreakers | None = None,
     ) -> None:
         """`address` is where the API of this process listens; the values after it outlive the session. `draining`: an
-        operator drained the session before, and has not resumed it. `shell_tenants`: whose commands this node runs."""
+        operator drained the session before, and has not resumed it. `shell_tenants`: whose commands this node runs.
+        `celery`: its capabilities for Celery targets."""
         self._store = store
         self._jobs = JobOperations(store)
         self._settings = settings
@@ -103,6 +105,7 @@ class Session:
         self._capabilities += [f"shell@{tenant}" for tenant in shell_tenants]
         if "topic" in runners:
             self._capabilities += [f"topic:{protocol}" for protocol in available_protocols()]
+        self._capabilities += celery
         self.clock = DatabaseClock()
         self.wakeups = Wakeups()
         self.worker: Worker | None = None

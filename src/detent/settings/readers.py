@@ -163,6 +163,16 @@ def tenants(raw: object) -> tuple[str, ...]:
     return found
 
 
+def celery_apps(raw: object) -> tuple[str, ...]:
+    """Each with its tenant; without one, it is open to the default tenant. An empty list in a file means none."""
+    found = [each if "@" in each else f"{each}@default" for each in (() if raw == [] else names(raw))]
+    if not all(
+        re.fullmatch(r"[A-Za-z_][\w.]*:[A-Za-z_][\w.]*@[a-z0-9](?:[a-z0-9-]{0,61}[a-z0-9])?", one) for one in found
+    ):
+        raise ValueError
+    return tuple(found)
+
+
 def patterns(raw: object) -> tuple[str, ...]:
     """Names of environment variables, with * for any characters. An empty list in a file means none."""
     found = () if raw == [] else names(raw)

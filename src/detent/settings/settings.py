@@ -27,6 +27,7 @@ from detent.settings.readers import (
     archive,
     base_url,
     callback,
+    celery_apps,
     choice,
     coordinator,
     names,
@@ -129,6 +130,7 @@ class Settings:
         (), tenants, "the names of the tenants whose commands may run, separated by commas, such as default"
     )
     shell_user: str | None = _setting(None, text(r"[A-Za-z0-9_][A-Za-z0-9_.-]*\$?"), "the name of a system user")
+    celery_apps: tuple[str, ...] = _setting((), celery_apps, "Celery apps as MODULE:NAME or MODULE:NAME@TENANT")
     concurrency: int = _setting(100, whole(1, 100_000), "a whole number between 1 and 100000")
     breaker_failures: int = _setting(10, whole(0, 1_000_000), "0 to turn it off, or a whole number up to 1000000")
     breaker_max_pause_seconds: float = _setting(30.0, seconds(1, 3600), "a number of seconds between 1 and 3600")

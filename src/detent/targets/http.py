@@ -302,7 +302,7 @@ def _accepted(call: Call, status: int) -> Accepted | None:
     """202 promises a callback where the target got what it needs for one. Any other answer is the end of the run."""
     assert isinstance(call.target, HttpTarget)
     callback = call.target.callback
-    if status != ACCEPTED or not isinstance(callback, TargetCallback):
+    if status != ACCEPTED or not isinstance(callback, TargetCallback) or verdict_of(call.target, status) != "success":
         return None
     return Accepted(call.tenant, callback.lease_seconds)
 

@@ -53,6 +53,7 @@ def call_of(claim: Claim, definition: Definition) -> Call:
         window=partial(windows.start, claim, definition),
         mask=literal_mask(spec.target),
         timezone=spec.timezone,
+        lost=claim.crashes - 1 if claim.crashes > 1 else 0,
     )
 
 
