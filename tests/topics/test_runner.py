@@ -217,6 +217,20 @@ async def test_a_url_that_registration_would_refuse_is_not_called(runner: TopicT
     assert not refused.retryable
 
 
+async def test_a_publisher_that_fails_unexpectedly_fails_its_messages_only(
+    redis: Broker, runner: TopicTargetRunner, topic: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def broken(_address: object, _dial: object) -> Any:
+        raise LookupError("a fault of the client")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(runner_module, "opener_of", lambda _protocol: broken)
+        away = failed(await runner(topic_call(TopicTarget(url="nats://127.0.0.1:1", topic=topic))))
+    assert away.retryable
+    assert "a fault of the client" in away.error
+    succeeded(await runner(topic_call(redis.target(topic))))
+
+
 # --- helpers ---
 
 

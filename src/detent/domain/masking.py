@@ -124,7 +124,9 @@ class Mask:
 
 def literal_mask(target: Target) -> Mask | None:
     """Masks the literal credentials in the headers of a target; None: it has none, as nearly always."""
-    if not isinstance(target, HttpTarget | TopicTarget) or not target.headers:
+    if type(target) is not HttpTarget and type(target) is not TopicTarget:
+        return None
+    if not target.headers:
         return None
     values = literal_values(target)
     if not values:

@@ -120,11 +120,12 @@ class RedisPublisher:
             raise BrokerRefusedError(self._refusal(error)) from None
         except self._error as error:
             raise OSError(None, one_line(str(error))) from error
+        else:
+            self._connection = connection
+            return connection
         finally:
-            if not connection.is_connected:
+            if self._connection is not connection:  # also if it was cancelled
                 writer.close()
-        self._connection = connection
-        return connection
 
     def _around(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> AbstractConnection:
         """A connection of the client on streams that are connected already. It is used for one connection only."""
