@@ -325,14 +325,6 @@ def _target_values(job: Job) -> dict[str, str]:
     }
 
 
-def _celery_text(target: Any) -> str:
-    if not isinstance(target, CeleryTarget):
-        return ""
-    fields: dict[str, Any] = msgspec.to_builtins(target)
-    rest = {name: value for name, value in fields.items() if name not in ("type", "task")}
-    return json.dumps(rest, ensure_ascii=False)
-
-
 def _variable_text(value: str | SecretRef) -> str:
     """One line that `_variable_from` reads back."""
     if isinstance(value, SecretRef):

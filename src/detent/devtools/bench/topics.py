@@ -32,7 +32,7 @@ from detent.targets.topics.runner import TopicTargetRunner
 PAYLOAD = {"order": 1234, "text": "hello"}
 TOPIC = "detent-bench"
 # moto takes a few hundred messages per second: at most so many messages, and so many at once.
-SLOW = {"sqs": (300, 50)}
+SLOW = {"sqs": (100, 50)}
 
 
 class _Sender(NamedTuple):
