@@ -132,12 +132,15 @@ def _spec(url: str) -> JobSpec:
         (PRIVATE_TOO, "redis://10.1.2.3", None),
         (PRIVATE_TOO, "redis://broker.example.com:5432", "broker.example.com:5432"),
         (PRIVATE_TOO, "nats://10.1.2.3:6379", "10.1.2.3:6379"),
-        (TargetRules([read_pattern("10.1.2.0/24")]), "redis://10.1.2.3", None),
+        (TargetRules([read_pattern("10.1.2.0/24")]), "redis://10.1.2.3", "10.1.2.3:6379"),
+        (TargetRules([read_pattern("10.1.2.0/24")]), "redis://10.1.2.3:7000", None),
+        (TargetRules([read_pattern("private:6379")]), "redis://10.1.2.3", None),
         (TargetRules([read_pattern("10.1.2.0/24:6379")]), "redis://10.1.2.3", None),
         (TargetRules([read_pattern("10.1.2.0/24:22")]), "redis://10.1.2.3", "10.1.2.3:6379"),
     ],
 )
 def test_private_addresses_and_foreign_ports_are_warned_of(rules: TargetRules, url: str, pattern: str | None) -> None:
-    """The port of the protocol itself is open: what listens there expects such a client."""
+    """The port of the protocol itself is open: what listens there expects such a client. A private address has to be
+    allowed with it, because a network that was allowed for HTTP calls has other services too."""
     fault = registration_fault(rules, _spec(url))
     assert (None if fault is None else fault.pattern) == pattern

@@ -76,10 +76,12 @@ class TargetRules:
         return fault
 
     def without_port_guard(self) -> TargetRules:
-        """For a client of the protocol that a guarded port belongs to. Private addresses stay as they are."""
+        """For a client of the protocol that a guarded port belongs to. At private addresses, that port still has to be
+        named: who allowed a network for HTTP calls did not open its brokers."""
         if not self.guard_ports:
             return self
-        return TargetRules(self.patterns, allow_private=self.allow_private, guard_ports=False, unread=self.unread)
+        naming = [pattern for pattern in self.patterns if pattern.port is not None]
+        return TargetRules(naming, allow_private=self.allow_private, guard_ports=False, unread=self.unread)
 
     def _is_open(self, address: Address, port: int, host: str) -> bool:
         return self.allow_private or any(
