@@ -16,7 +16,7 @@ import msgspec
 
 from detent.api.app import PARTS, all_endpoints
 from detent.api.role_limits import knows_limits
-from detent.domain.job import HttpTarget, JobSpec, PythonTarget, ShellTarget
+from detent.domain.job import HttpTarget, JobSpec, PythonTarget, ShellTarget, TopicTarget
 from detent.domain.job_fields import FIELDS_BY_NAME
 from detent.domain.roles import PERMITTED, ROLES
 from detent.settings.settings import SETTINGS
@@ -141,6 +141,22 @@ TARGET_ADVICE = {
     ("python", "isolate"): "`process` runs it in a separate process: see [isolation](../howto/isolation.md).",
     ("shell", "command"): "A string for `/bin/sh -c`, or a list of words that is run directly.",
     ("shell", "env"): "Additional environment variables of the command, each text or a [secret](../howto/secrets.md).",
+    ("topic", "url"): "The server of the broker: see [topics](../howto/topics.md). It has no user name or password.",
+    ("topic", "topic"): "The topic, queue, stream or subject that gets the message.",
+    ("topic", "key"): "Messages with the same key keep their order, where the broker has one. Without it: the id of "
+    "the job.",
+    ("topic", "headers"): "Additional headers of the message, each text or a [secret](../howto/secrets.md).",
+    ("topic", "format"): "`cloudevents` sends the payload as a CloudEvent 1.0.",
+    ("topic", "credentials"): "`username`, and `password` as a [secret](../howto/secrets.md).",
+    ("topic", "tls"): "Certificates for a scheme with TLS, as for HTTP: see [mutual TLS](../howto/tls.md).",
+}
+
+
+TARGET_KINDS: dict[str, type[msgspec.Struct]] = {
+    "http": HttpTarget,
+    "python": PythonTarget,
+    "shell": ShellTarget,
+    "topic": TopicTarget,
 }
 
 
@@ -177,7 +193,7 @@ def job_fields_table() -> str:
 
 def targets_table() -> str:
     rows = []
-    for kind, target in (("http", HttpTarget), ("python", PythonTarget), ("shell", ShellTarget)):
+    for kind, target in TARGET_KINDS.items():
         _, parts = msgspec.json.schema_components([target], ref_template="{name}")
         schema = parts[target.__name__]
         for name, field in schema["properties"].items():

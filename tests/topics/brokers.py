@@ -140,20 +140,20 @@ class RedisBroker(Broker):
         except OSError:
             return False
 
-    def _client(self) -> Any:
+    def client(self, database: int = 0) -> Any:
         from redis.asyncio import Redis
 
         secure: dict[str, Any] = (
             {"ssl": True, "ssl_ca_certs": str(self.folder / "server.ca")} if self.authority is not None else {}
         )
         who: dict[str, Any] = {"username": USER, "password": PASSWORD} if self.secured else {}
-        return Redis(host="127.0.0.1", port=self.port, **secure, **who)
+        return Redis(host="127.0.0.1", port=self.port, db=database, **secure, **who)
 
     async def create(self, topic: str) -> None:
         pass
 
     async def read(self, topic: str) -> list[Received]:
-        async with self._client() as client:
+        async with self.client() as client:
             entries = await client.xrange(topic)
         found = []
         for _, fields in entries:
@@ -173,7 +173,7 @@ class RedisList(RedisBroker):
         return f"{super().url}/0?mode=list"
 
     async def read(self, topic: str) -> list[Received]:
-        async with self._client() as client:
+        async with self.client() as client:
             elements = await client.lrange(topic, 0, -1)
         found = []
         for element in elements:
@@ -223,21 +223,23 @@ class NatsBroker(Broker):
         (self.folder / "nats.conf").write_text("\n".join(lines))
         return [program, "-c", str(self.folder / "nats.conf")]
 
-    async def _client(self) -> Any:
+    def who(self) -> dict[str, Any]:
+        return {"user": USER, "password": PASSWORD} if self.secured else {}
+
+    async def client(self) -> Any:
         import nats
 
-        who = {"user": USER, "password": PASSWORD} if self.secured else {}
-        return await nats.connect(self.url.replace("natss", "tls"), tls=self.context(), **who)
+        return await nats.connect(self.url.replace("natss", "tls"), tls=self.context(), **self.who())
 
     async def create(self, topic: str) -> None:
-        client = await self._client()
+        client = await self.client()
         try:
             await client.jetstream().add_stream(name=_stream(topic), subjects=[topic])
         finally:
             await client.close()
 
     async def read(self, topic: str) -> list[Received]:
-        client = await self._client()
+        client = await self.client()
         try:
             jetstream = client.jetstream()
             state = (await jetstream.stream_info(_stream(topic))).state

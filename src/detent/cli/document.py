@@ -16,6 +16,7 @@ from typing import Any
 from detent.cli import moments, times
 from detent.cli.base import F, option
 from detent.cli.times import read_duration
+from detent.cli.topic_options import TOPIC_OPTIONS, check_topic_flags, topic_target
 from detent.domain.job_fields import JOB_FIELDS, FieldGroup, FieldKind, JobField
 from detent.errors import UsageError
 
@@ -27,7 +28,7 @@ SCHEDULES = {
     "schedule": "--schedule",
     "task": "--task",
 }
-TARGETS = {"url": "--url", "shell": "--shell", "python": "--python"}
+TARGETS = {"url": "--url", "shell": "--shell", "python": "--python", "topic_url": "--topic-url"}
 
 
 def _number(flag: str, text: str) -> int:
@@ -114,8 +115,8 @@ def _option(field: JobField) -> Callable[[F], F]:
     return option(*names, metavar=_metavar(field), multiple=field.kind == "names", help=_help(field), panel=panel)
 
 
-HTTP_FLAGS = {
-    "method": "--method",
+# What HTTP targets and topics have.
+SENT_FLAGS = {
     "headers": "--header",
     "client_certificate": "--tls-client-certificate",
     "target_ca": "--tls-ca",
@@ -139,21 +140,21 @@ OPTIONS: tuple[Callable[[Any], Any], ...] = (
         "headers",
         metavar="NAME:VALUE",
         multiple=True,
-        help='With --url; may be repeated. The value may be a secret: {"secret": "NAME"}.',
+        help='With --url or --topic-url; may be repeated. The value may be a secret: {"secret": "NAME"}.',
         panel="Target",
     ),
     option(
         "--tls-client-certificate",
         "client_certificate",
         metavar="SECRET",
-        help="With --url: the secret with the certificate and private key to show, in PEM form.",
+        help="With --url or --topic-url: the secret with the certificate and private key to show, in PEM form.",
         panel="Target",
     ),
     option(
         "--tls-ca",
         "target_ca",
         metavar="FILE",
-        help="With --url: trust only servers with a certificate of these authorities.",
+        help="With --url or --topic-url: trust only servers with a certificate of these authorities.",
         panel="Target",
     ),
     option(
@@ -166,6 +167,7 @@ OPTIONS: tuple[Callable[[Any], Any], ...] = (
         panel="Target",
     ),
     option("--isolate", metavar="thread|process", help="With --python: where it runs. [thread]", panel="Target"),
+    *TOPIC_OPTIONS,
     option("--payload", metavar="JSON", help="Input of every run: JSON, @FILE or - for stdin.", panel="Target"),
     *(_option(field) for field in SIMPLE_FIELDS if field.group not in PANELS and field.kind != "switch"),
     *(_option(field) for field in SIMPLE_FIELDS if field.group == "deadlines"),
@@ -232,11 +234,15 @@ def _one_of(
 def _require_target(target: str | None, flags: Mapping[str, Any]) -> None:
     if flags["isolate"] and target != "python":
         raise UsageError("--isolate is given without --python: it applies to Python functions only.")
-    if target == "url":
+    if target != "topic_url":
+        check_topic_flags(flags)
+    if target != "url" and flags["method"]:
+        raise UsageError("--method is given without --url: it applies to HTTP targets only.")
+    if target in ("url", "topic_url"):
         return
-    for key, flag in HTTP_FLAGS.items():
+    for key, flag in SENT_FLAGS.items():
         if flags[key]:
-            raise UsageError(f"{flag} is given without --url: it applies to HTTP targets only.")
+            raise UsageError(f"{flag} is given without --url or --topic-url: it applies to these targets only.")
 
 
 def _target(kind: str, flags: Mapping[str, Any]) -> dict[str, Any]:
@@ -245,17 +251,24 @@ def _target(kind: str, flags: Mapping[str, Any]) -> dict[str, Any]:
     if kind == "python":
         chosen = {"isolate": flags["isolate"]} if flags["isolate"] else {}
         return {"type": "python", "function": flags["python"], **chosen}
+    headers, tls = _headers(flags["headers"] or ()), _tls(flags)
+    if kind == "topic_url":
+        return topic_target(flags, headers, tls)
     target: dict[str, Any] = {"type": "http", "url": flags["url"]}
     if flags["method"]:
         target["method"] = flags["method"].upper()
-    if flags["headers"]:
-        target["headers"] = _headers(flags["headers"])
+    if headers:
+        target["headers"] = headers
+    return {**target, "tls": tls} if tls else target
+
+
+def _tls(flags: Mapping[str, Any]) -> dict[str, Any]:
     tls: dict[str, Any] = {}
     if flags["client_certificate"]:
         tls["client_certificate"] = {"secret": flags["client_certificate"]}
     if flags["target_ca"]:
         tls["ca"] = read_text("--tls-ca", flags["target_ca"])
-    return {**target, "tls": tls} if tls else target
+    return tls
 
 
 def _headers(lines: Sequence[str]) -> dict[str, Any]:

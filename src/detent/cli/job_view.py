@@ -42,6 +42,10 @@ def target_text(target: Item) -> str:
         case "shell":
             line = target.get("command")
             return f"shell {shlex.join(line) if isinstance(line, list) else line}"
+        case "topic":
+            return f"topic {target.get('topic')} at {target.get('url')}"
+        case "celery":
+            return f"celery {target.get('task')}"
         case other:
             return str(other)
 
@@ -97,11 +101,21 @@ def fields(job: Item, at: datetime) -> Iterator[Field]:
     )
 
 
+PARTS = (
+    ("headers", "Headers"),
+    ("env", "Environment"),
+    ("credentials", "Credentials"),
+    ("tls", "Certificates"),
+)
+
+
 def _target_fields(target: Item) -> Iterator[Field]:
     yield Field("target", "Target", target_text(target))
     isolate = target.get("isolate", "thread")
     yield Field("isolate", "Isolation", None if isolate == "thread" else isolate)
-    for name, title in (("headers", "Headers"), ("env", "Environment"), ("tls", "Certificates")):
+    yield Field("key", "Key", target.get("key"))
+    yield Field("format", "Format", target.get("format"))
+    for name, title in PARTS:
         parts = target.get(name) or {}
         named = ", ".join(_named(part, value) for part, value in parts.items())
         yield Field(name, title, ", ".join(parts) or None, named)

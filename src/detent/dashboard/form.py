@@ -12,7 +12,8 @@ from msgspec import UNSET
 
 from detent.contract.job import Job
 from detent.dashboard.changes import Form, text_of
-from detent.domain.job import JobSpec, kind_of
+from detent.dashboard.topic_form import EMPTY, celery_from, topic_from, topic_values
+from detent.domain.job import CeleryTarget, JobSpec, TopicTarget, kind_of
 from detent.domain.job_fields import JobField, fields_of
 from detent.domain.schedule.interval import parse_every
 from detent.domain.secret_ref import SecretRef, read_header
@@ -93,6 +94,10 @@ def _target(form: Form) -> dict[str, Any]:
             shell: dict[str, Any] = {"type": "shell", "command": _command(text_of(form, "command"))}
             env = _variables(text_of(form, "env"))
             return {**shell, "env": env} if env else shell
+        case "topic":
+            return topic_from(form, _headers)
+        case "celery":
+            return celery_from(form)
         case _:
             target: dict[str, Any] = {"type": "http", "url": text_of(form, "url")}
             target["method"] = text_of(form, "method") or "POST"
@@ -221,7 +226,7 @@ def values_of(job: Job | None, query: Mapping[str, str]) -> dict[str, Any]:
         empty = {name: _shown(_default(name)) for name in FIELDS}
         start = {"kind": "cron", "cron": "0 9 * * MON-FRI", "rrule": "", "every": "15m", "at": ""}
         rest = {"name": "", "timezone": "UTC", "payload": "", "tags": "", "target": "http", "url": "", "method": "POST"}
-        target = {"headers": "", "tls": "", "function": "", "isolate": "thread", "command": "", "env": ""}
+        target = {"headers": "", "tls": "", "function": "", "isolate": "thread", "command": "", "env": "", **EMPTY}
         known = {**empty, **start, **rest, **target}
         return {**known, **{name: value for name, value in query.items() if name in known}}
     values = {name: _shown(getattr(job, name)) for name in FIELDS}
@@ -276,9 +281,13 @@ def _schedule_values(schedule: str | dict[str, Any] | None) -> dict[str, str]:
 
 
 def _target_values(job: Job) -> dict[str, str]:
+    if isinstance(job.target, TopicTarget | CeleryTarget):
+        other = {"url": "", "method": "POST", "headers": "", "tls": "", "function": "", "isolate": "thread"}
+        return {**other, "target": kind_of(job.target), "command": "", "env": "", **topic_values(job.target)}
     target: Any = job.target
     command, tls = getattr(target, "command", ""), getattr(target, "tls", UNSET)
     return {
+        **EMPTY,
         "target": kind_of(target),
         "url": getattr(target, "url", ""),
         "method": getattr(target, "method", "POST"),

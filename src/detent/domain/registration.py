@@ -26,7 +26,7 @@ from detent.domain.documents import (
     utc_instant,
 )
 from detent.domain.identity import partition_of
-from detent.domain.job import TASK_NEEDS, HttpTarget, JobSpec, kind_of, needs_of
+from detent.domain.job import TASK_NEEDS, HttpTarget, JobSpec, TopicTarget, kind_of, needs_of
 from detent.domain.job_schedule import schedule_of, whole_milliseconds
 from detent.domain.misfire import AUTOMATIC, MISSED, SHORTEST_GRACE
 from detent.domain.names import check_names
@@ -41,6 +41,7 @@ from detent.domain.sensitive import literal_warnings
 from detent.domain.target_rules import check_target
 from detent.domain.target_url import TargetError, check_url
 from detent.domain.task_rules import check_task
+from detent.domain.topic_rules import check_message_size
 from detent.errors import UsageError
 
 GAPS_CHECKED = 16
@@ -304,6 +305,8 @@ def _check_parts(spec: JobSpec) -> None:
         raise UsageError("signing is given, but only HTTP calls are signed: remove it.", "/signing")
     try:
         check_target(spec.target)
+        if isinstance(spec.target, TopicTarget):
+            check_message_size(spec.target, len(msgspec.json.encode(spec.payload)))
     except TargetError as error:
         raise UsageError(error.message, error.pointer) from error
 

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 import msgspec
 
-from detent.domain.job import HttpTarget, Target
+from detent.domain.job import HttpTarget, Target, TopicTarget
 from detent.domain.secret_ref import SecretRef
 
 MASKED = "********"
@@ -21,12 +21,12 @@ def is_sensitive(header: str) -> bool:
 
 def literal_secrets(target: Target) -> list[str]:
     """The headers of a target that hold a secret as plain text."""
-    if not isinstance(target, HttpTarget):
+    if not isinstance(target, HttpTarget | TopicTarget):
         return []
     return [name for name, value in target.headers.items() if is_sensitive(name) and isinstance(value, str)]
 
 
-def literal_values(target: HttpTarget) -> tuple[str, ...]:
+def literal_values(target: HttpTarget | TopicTarget) -> tuple[str, ...]:
     """What those headers hold."""
     return tuple(value for name, value in target.headers.items() if isinstance(value, str) and is_sensitive(name))
 
@@ -35,7 +35,7 @@ def masked_target(target: Target) -> Target:
     hidden = literal_secrets(target)
     if not hidden:
         return target
-    assert isinstance(target, HttpTarget)
+    assert isinstance(target, HttpTarget | TopicTarget)
     return msgspec.structs.replace(target, headers=masked_headers(target.headers))
 
 

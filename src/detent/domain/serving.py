@@ -7,6 +7,7 @@ from typing import NamedTuple
 
 from detent.domain.functions import did_you_mean
 from detent.domain.job import TASK_NEEDS
+from detent.domain.topics import extra_of
 
 
 class WaitingPlace(NamedTuple):
@@ -43,6 +44,12 @@ def unserved_sentence(lack: Unserved, *, tenant: str = "TENANT", connect: str = 
     if function:
         near = did_you_mean(function, lack.known)
         return f"No worker has the function {function!r}{near}: start one with `{command}`."
+    protocol = _protocol(lack.place.needs)
+    if protocol:
+        return (
+            f"No worker has the client for {protocol}: run `pip install 'detent[{extra_of(protocol)}]'` where a worker "
+            f"runs, and start it again with `{command}`."
+        )
     return f"No worker runs the commands of this tenant: start one with `{command}`."
 
 
@@ -61,6 +68,12 @@ def _options(place: WaitingPlace, tenant: str) -> str:
         module, separator, _ = function.partition(":")
         return f" --app {module if separator else 'MODULE'}:app{queue}"
     return f" --allow-shell {tenant}{queue}" if place.needs == "shell" else queue
+
+
+def _protocol(needs: str) -> str | None:
+    """Of a topic target."""
+    kind, separator, name = needs.partition(":")
+    return name if separator and kind == "topic" else None
 
 
 def _function(needs: str) -> str | None:

@@ -14,8 +14,9 @@ from typing import NamedTuple
 from yarl import URL
 
 from detent.domain.addresses import Address, address_fault, faces, read_address
-from detent.domain.job import DEFAULT_TENANT, HttpTarget, JobSpec
+from detent.domain.job import DEFAULT_TENANT, HttpTarget, JobSpec, TopicTarget
 from detent.domain.target_patterns import GUARDED_PORTS, TargetPattern
+from detent.domain.topics import is_own_port, protocol_of, server_of
 
 UNREAD = "the allow list of its tenant could not be read from the database"
 
@@ -75,10 +76,12 @@ class TargetRules:
         return fault
 
     def without_port_guard(self) -> TargetRules:
-        """For a client of the protocol that a guarded port belongs to. Private addresses stay as they are."""
+        """For a client of the protocol that a guarded port belongs to. At private addresses, that port still has to be
+        named: who allowed a network for HTTP calls did not open its brokers."""
         if not self.guard_ports:
             return self
-        return TargetRules(self.patterns, allow_private=self.allow_private, guard_ports=False, unread=self.unread)
+        naming = [pattern for pattern in self.patterns if pattern.port is not None]
+        return TargetRules(naming, allow_private=self.allow_private, guard_ports=False, unread=self.unread)
 
     def _is_open(self, address: Address, port: int, host: str) -> bool:
         return self.allow_private or any(
@@ -121,8 +124,20 @@ def registration_fault(rules: TargetRules, spec: JobSpec) -> TargetFault | None:
     urls = [spec.target.url] if isinstance(spec.target, HttpTarget) else []
     if spec.notify_url is not None:
         urls.append(spec.notify_url)
-    faults = (_url_fault(rules, url[: _end_of_origin(url)]) for url in urls)
+    faults = [_url_fault(rules, url[: _end_of_origin(url)]) for url in urls]
+    if isinstance(spec.target, TopicTarget):
+        faults.append(topic_fault(rules, spec.target.url))
     return next((fault for fault in faults if fault is not None), None)
+
+
+@lru_cache(maxsize=1024)
+def topic_fault(rules: TargetRules, url: str) -> TargetFault | None:
+    """What can be known about the server of a topic before a connection."""
+    try:
+        host, port = server_of(URL(url))
+    except ValueError:  # refused for its spelling, elsewhere
+        return None
+    return _server_fault(rules.without_port_guard() if is_own_port(protocol_of(url), port) else rules, host, port)
 
 
 def _end_of_origin(url: str) -> int:
@@ -136,7 +151,10 @@ def _url_fault(rules: TargetRules, origin: str) -> TargetFault | None:
         url = URL(origin)
     except ValueError:  # refused for its spelling, elsewhere
         return None
-    host, port = url.raw_host or "", url.port or 0
+    return _server_fault(rules, url.raw_host or "", url.port or 0)
+
+
+def _server_fault(rules: TargetRules, host: str, port: int) -> TargetFault | None:
     if read_address(host) is not None:
         return rules.fault(host, port)
     name = host.removesuffix(".")

@@ -25,6 +25,9 @@ TOPIC_FORM = UrlForm(
     'give them as credentials: {"username": "…", "password": {"secret": "NAME"}}',
 )
 
+# What the facts of a run take at least, as headers: a broker counts them.
+LEAST_FACT_BYTES = 400
+
 Check = Callable[[URL], None]
 Fault = Callable[[str], str | None]
 
@@ -59,11 +62,14 @@ def check_message_size(target: TopicTarget, payload_bytes: int) -> None:
     """Raise TargetError if the broker cannot take a message with a payload of this size."""
     protocol = protocol_of(target.url)
     limit = RULES[protocol].max_bytes if protocol in RULES else None
-    if limit is not None and payload_bytes > limit:
+    if limit is None:
+        return
+    own = sum(len(name) + len(value) for name, value in target.headers.items() if isinstance(value, str))
+    if payload_bytes + own + LEAST_FACT_BYTES > limit:
         raise TargetError(
             pointer_to("payload"),
-            f"The payload has {payload_bytes:,} bytes, and a message to {protocol} has at most {limit:,}; send less, "
-            "or send a reference to where it is stored.",
+            f"The payload has {payload_bytes:,} bytes, and a message to {protocol} has at most {limit:,} with its "
+            "headers; send less, or send a reference to where it is stored.",
         )
 
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Literal, get_args
 
+from yarl import URL
+
 TopicProtocol = Literal["redis", "kafka", "sqs", "nats", "amqp", "pubsub", "mqtt"]
 
 PROTOCOLS: tuple[TopicProtocol, ...] = get_args(TopicProtocol)
@@ -70,6 +72,14 @@ def is_own_port(protocol: str, port: int) -> bool:
 
 def default_port(scheme: str) -> int:
     return _DEFAULT_PORTS.get(scheme, 0)
+
+
+def server_of(url: URL) -> tuple[str, int]:
+    """The host and port that a worker connects to first."""
+    host = url.raw_host or ""
+    if url.scheme == "sqs" and "." not in host and url.explicit_port is None:  # a region
+        host = f"sqs.{host}.amazonaws.com"
+    return host, url.explicit_port or default_port(url.scheme)
 
 
 def extra_of(protocol: str) -> str:

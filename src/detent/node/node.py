@@ -252,9 +252,11 @@ class Node:
         from detent.targets.processes import handler_processes
         from detent.targets.python import HandlerThread, PythonTargetRunner
         from detent.targets.shell import ShellTargetRunner
+        from detent.targets.topics.runner import TopicTargetRunner
 
         chosen, limit = self._settings, self._settings.max_result_bytes
         http = HttpTargetRunner(policies, max_result_bytes=limit, resolver=resolver, breakers=self._breakers)
+        topic = TopicTargetRunner(policies, resolver=resolver, breakers=self._breakers)
         output = OutputWriter(store, chosen.run_log_bytes)
         shell = ShellTargetRunner(
             self._shell.tenants, user=self._shell.user, max_result_bytes=limit, output=output.begin
@@ -273,7 +275,7 @@ class Node:
         self._capacity.gates.append(resolver.gate)
         thread.start()
         output.loop.start()
-        runners: dict[Any, Runner] = {"http": http, "python": python}
+        runners: dict[Any, Runner] = {"http": http, "python": python, "topic": topic}
         if self._shell.tenants:
             await shell.start()
             runners["shell"] = shell
@@ -283,6 +285,7 @@ class Node:
                     yield self._demo.reporting(runners) if self._demo and self._reporter.interactive else runners
         finally:
             await http.close()
+            await topic.close()
             await shell.close()
             if processes is not None:
                 await processes.close()

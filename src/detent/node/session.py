@@ -44,6 +44,7 @@ from detent.targets.frames import Holding
 from detent.targets.messenger import Messenger
 from detent.targets.policies import ClusterPolicies
 from detent.targets.run import HandlerRun
+from detent.targets.topics.clients import available_protocols
 from detent.telemetry.log import logger
 from detent.telemetry.metrics import Metrics, NodeGauges
 from detent.upkeep.archive import open_archive
@@ -98,6 +99,8 @@ class Session:
         kinds = ("python", "process") if settings.app is not None else ("python",)
         self._capabilities = [f"{kind}:{name}" for kind in kinds for name in functions]
         self._capabilities += [f"shell@{tenant}" for tenant in shell_tenants]
+        if "topic" in runners:
+            self._capabilities += [f"topic:{protocol}" for protocol in available_protocols()]
         self.clock = DatabaseClock()
         self.wakeups = Wakeups()
         self.worker: Worker | None = None

@@ -29,9 +29,10 @@ CLIENTS: dict[str, TopicClient] = {
 }
 
 
-def available() -> list[str]:
+@cache
+def available_protocols() -> tuple[str, ...]:
     """The protocols that this process can publish to. Nothing is imported: some clients take half a second."""
-    return [protocol for protocol in PROTOCOLS if _is_available(CLIENTS[protocol])]
+    return tuple(protocol for protocol in PROTOCOLS if _is_available(CLIENTS[protocol]))
 
 
 def _is_available(client: TopicClient) -> bool:

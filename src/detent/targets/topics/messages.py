@@ -12,6 +12,7 @@ import msgspec
 from detent.domain.job import TopicTarget
 from detent.domain.run import Call
 from detent.domain.secret_ref import SecretRef
+from detent.domain.target_rules import check_headers
 from detent.domain.topics import protocol_of
 from detent.targets.facts import fact_headers
 from detent.targets.text import instant_text, visible
@@ -53,6 +54,8 @@ def _headers(call: Call, target: TopicTarget) -> dict[str, str]:
         if isinstance(value, SecretRef):
             raise UnfilledSecretError("A header refers to a secret, and only a worker of a cluster can fill it in.")
         headers[name] = value
+    if call.filled:  # what a secret holds was not checked at registration
+        check_headers(headers)
     if not headers or all(name.lower() != "traceparent" for name in headers):
         headers["traceparent"] = call.traceparent or traceparent_of(call.run_id)
     headers.update(fact_headers(call))

@@ -9,7 +9,7 @@ many attempts sent it. The messages of a batch are sent together, and acknowledg
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
@@ -146,11 +146,11 @@ class NatsPublisher:
         if self._client is not None and self._client.is_connected:
             return self._client
         opened = await self._dial(self._host, self._port)
+        client, hang_up = _dialed_client(opened, encrypted=self._address.tls is not None)
         try:
-            client = _dialed_client(opened, encrypted=self._address.tls is not None)
             await self._connect(client)
         except BaseException:
-            opened.close()
+            hang_up()
             raise
         self._inbox = client.new_inbox()
         await client.subscribe(f"{self._inbox}.*", cb=self._acknowledged)
@@ -182,16 +182,19 @@ class NatsPublisher:
             raise OSError(None, words or type(error).__name__) from error
 
 
-def _dialed_client(opened: Any, *, encrypted: bool) -> Client:
-    """A client on a socket that is connected already, to an address that was checked. It never connects again: a server
-    may name others, which were not."""
+def _dialed_client(opened: Any, *, encrypted: bool) -> tuple[Client, Callable[[], None]]:
+    """A client on a socket that is connected already, to an address that was checked, and what closes it at once. It
+    never connects again: a server may name others, which were not."""
     from nats.aio.client import Client
     from nats.aio.transport import TcpTransport
     from nats.errors import SecureConnRequiredError
 
+    writers: list[asyncio.StreamWriter] = []
+
     class DialedTransport(TcpTransport):
         async def connect(self, uri: Any, buffer_size: int, connect_timeout: int) -> None:
             self._io_reader, self._io_writer = await asyncio.open_connection(sock=opened, limit=buffer_size)
+            writers.append(self._io_writer)
             self._bare_io_reader, self._bare_io_writer = self._io_reader, self._io_writer
 
     class DialedClient(Client):
@@ -205,4 +208,10 @@ def _dialed_client(opened: Any, *, encrypted: bool) -> Client:
                 raise SecureConnRequiredError
             await super()._process_info(info, initial_connection)
 
-    return DialedClient()
+    def hang_up() -> None:
+        for writer in writers:
+            writer.close()
+        if not writers:  # else the socket is theirs
+            opened.close()
+
+    return DialedClient(), hang_up

@@ -27,7 +27,7 @@ from detent.targets.topics.publisher import Answer, BrokerAddress, BrokerRefused
 if TYPE_CHECKING:
     from redis.asyncio.connection import AbstractConnection
 
-BODY = "body"
+BODY = b"body"
 # What a server says while it restarts, fails over or is full for a while; what else it refuses, it refuses again.
 _PASSING = ("OOM", "READONLY", "LOADING", "MISCONF", "BUSY", "CLUSTERDOWN", "MASTERDOWN", "TRYAGAIN", "NOREPLICAS")
 
@@ -46,7 +46,7 @@ class RedisPublisher:
         self._host, self._port = url.host or "", url.port or default_port(url.scheme)
         self._list = url.query.get("mode") == "list"
         length = url.query.get("maxlen")
-        self._trim: tuple[str | int, ...] = ("MAXLEN", "~", int(length)) if length else ()
+        self._trim = (b"MAXLEN", b"~", length.encode()) if length else ()
         self._connection: AbstractConnection | None = None
         self._reader: asyncio.StreamReader | None = None
         self._error, self._refused, self._response = RedisError, AuthenticationError, ResponseError
@@ -55,7 +55,7 @@ class RedisPublisher:
         connection = await self._connected()
         answers: list[Answer] = []
         try:
-            await connection.send_packed_command(connection.pack_commands([self._command(one) for one in messages]))
+            await connection.send_packed_command([b"".join([self._packed(one) for one in messages])])
             for message in messages:
                 answers.append(await self._answer(connection, message))  # noqa: PERF401 - those before a break count
         except (self._error, OSError) as error:
@@ -75,14 +75,18 @@ class RedisPublisher:
         if connection is not None:
             await connection.disconnect(nowait=True)
 
-    def _command(self, message: TopicMessage) -> tuple[str | bytes | int, ...]:
+    def _packed(self, message: TopicMessage) -> bytes:
+        """The command as it is sent. The client takes five times as long to write it."""
         if self._list:
-            return "RPUSH", message.topic, _element(message)
-        fields: list[str | bytes | int] = ["XADD", message.topic, *self._trim, "*"]
-        for name, value in message.headers.items():
-            fields += (name, value)
-        fields += ("Content-Type", message.content_type, BODY, message.body)
-        return tuple(fields)
+            words = [b"RPUSH", message.topic.encode(), _element(message)]
+        else:
+            words = [b"XADD", message.topic.encode(), *self._trim, b"*"]
+            for name, value in message.headers.items():
+                words += (name.encode(), value.encode())
+            words += (b"Content-Type", message.content_type.encode(), BODY, message.body)
+        packed = [b"*%d\r\n" % len(words)]
+        packed += [b"$%d\r\n%b\r\n" % (len(word), word) for word in words]
+        return b"".join(packed)
 
     async def _answer(self, connection: AbstractConnection, message: TopicMessage) -> Answer:
         try:
@@ -116,11 +120,12 @@ class RedisPublisher:
             raise BrokerRefusedError(self._refusal(error)) from None
         except self._error as error:
             raise OSError(None, one_line(str(error))) from error
+        else:
+            self._connection = connection
+            return connection
         finally:
-            if not connection.is_connected:
+            if self._connection is not connection:  # also if it was cancelled
                 writer.close()
-        self._connection = connection
-        return connection
 
     def _around(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> AbstractConnection:
         """A connection of the client on streams that are connected already. It is used for one connection only."""
@@ -151,4 +156,4 @@ class RedisPublisher:
 def _element(message: TopicMessage) -> bytes:
     if message.content_type == CLOUDEVENT:
         return message.body
-    return msgspec.json.encode({"headers": dict(message.headers), BODY: msgspec.Raw(message.body)})
+    return msgspec.json.encode({"headers": dict(message.headers), "body": msgspec.Raw(message.body)})

@@ -22,7 +22,7 @@ from detent.domain.secret_ref import SecretRef
 from detent.domain.target_access import RulesKey, TargetFault, TargetRules
 from detent.domain.target_url import TargetError
 from detent.domain.topic_rules import parse_topic_url
-from detent.domain.topics import extra_of, has_tls, protocol_of
+from detent.domain.topics import extra_of, has_tls, protocol_of, server_of
 from detent.runtime.clock import monotonic
 from detent.targets.breaker import CallPermit, HostBreakers, HostKey, Unanswered, never_open, ran_out
 from detent.targets.policies import TargetPolicies
@@ -49,8 +49,8 @@ _NO_ANSWER = Failed("no answer within the time limit of the attempt")
 def _address(url: str) -> tuple[URL, str, str]:
     """Parsed, its protocol, and as messages name it. It has no secrets: credentials are not part of a URL."""
     parsed = parse_topic_url(url)
-    peer = parsed.host_subcomponent or ""
-    return parsed, protocol_of(url), f"{peer}:{parsed.explicit_port}" if parsed.explicit_port else peer
+    host, port = server_of(parsed)
+    return parsed, protocol_of(url), f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
 
 
 class TopicTargetRunner:
