@@ -143,7 +143,12 @@ FENCES: dict[str, tuple[str, ...]] = {
     "run/settle_succeeded of tasks": (*HELD_OF_TASKS, "owner = $1 AND attempt = 1 FOR UPDATE"),
     "task/settle_retry": (*HELD_OF_TASKS, "owner = $1 FOR UPDATE"),
     "run/give_back": (*HELD, "owner = $1 FOR UPDATE", "token = r.token + 1"),
-    "run/put_off": (*HELD, "owner = $1 FOR UPDATE", "token = r.token + 1"),
+    "run/put_off": (
+        *HELD[:-1],
+        "r.job = ANY (ARRAY(SELECT job FROM locked)) AND r.job = locked.job AND r.lane = locked.lane",
+        "owner = $1 FOR UPDATE",
+        "token = r.token + 1",
+    ),
     "task/put_off": (*HELD_OF_TASKS, "owner = $1 FOR UPDATE", "token = r.token + 1"),
     # workers that pull: the lease is the fence
     "pull/claim": (
