@@ -105,7 +105,7 @@ async def test_a_run_shows_its_steps_without_results(sql: Any, store: Store, eff
 
 @pytest.mark.parametrize("wrong", [{"token": TOKEN - 1}, {"token": TOKEN + 1}, {"lane": 1}, {"serial": 1}])
 async def test_a_claim_that_is_not_the_present_one_writes_nothing(
-    sql: Any, effects: EffectPool, claim: Claim, wrong: dict[str, int]
+    sql: Any, effects: EffectPool, claim: Claim, wrong: dict[str, Any]
 ) -> None:
     stale = claim._replace(**wrong)
     with pytest.raises(OwnershipLost, match="was not stored"):
