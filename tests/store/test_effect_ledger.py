@@ -69,7 +69,8 @@ async def test_only_unfinished_and_dead_runs_keep_their_steps(
 ) -> None:
     monkeypatch.setattr(effect_ledger, "PURGE_PAGE", 3)
     job = await add_job(sql, now)
-    kept, gone = {}, {}
+    kept: dict[str, int] = {}
+    gone: dict[str, int] = {}
     await sql.execute(ADD_LIVE, job, now, 1, 0, 0, None)
     kept["a tick"] = 0
     await sql.execute(ADD_LIVE, job, now, 1, SERIAL, SERIAL, None)
