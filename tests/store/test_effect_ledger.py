@@ -69,7 +69,8 @@ async def test_only_unfinished_and_dead_runs_keep_their_steps(
 ) -> None:
     monkeypatch.setattr(effect_ledger, "PURGE_PAGE", 3)
     job = await add_job(sql, now)
-    kept, gone = {}, {}
+    kept: dict[str, int] = {}
+    gone: dict[str, int] = {}
     await sql.execute(ADD_LIVE, job, now, 1, 0, 0, None)
     kept["a tick"] = 0
     await sql.execute(ADD_LIVE, job, now, 1, SERIAL, SERIAL, None)
@@ -105,7 +106,7 @@ async def test_a_run_shows_its_steps_without_results(sql: Any, store: Store, eff
 
 @pytest.mark.parametrize("wrong", [{"token": TOKEN - 1}, {"token": TOKEN + 1}, {"lane": 1}, {"serial": 1}])
 async def test_a_claim_that_is_not_the_present_one_writes_nothing(
-    sql: Any, effects: EffectPool, claim: Claim, wrong: dict[str, int]
+    sql: Any, effects: EffectPool, claim: Claim, wrong: dict[str, Any]
 ) -> None:
     stale = claim._replace(**wrong)
     with pytest.raises(OwnershipLost, match="was not stored"):
