@@ -1,7 +1,8 @@
 -- A callback has overtaken the answer 202: the run is still held by the node that calls the target. It becomes a lease,
 -- as in pull/accept, which the next statement of the transaction settles. $1 tenant, $2 job, $3 scheduled_at, $4
 -- serial, $5 token, $6 the worker that stands for the target. Only where the job waits for callbacks, and under the
--- token that the target got. The node that then reports its answer finds the run no longer its own. Returns a row if it was held.
+-- token that the target got. The node that then reports its answer finds the run no longer its own. Returns a row if it
+-- was held.
 WITH locked AS MATERIALIZED (
     SELECT r.job, r.lane, r.scheduled_at, r.serial, r.token, coalesce(r.started_at, now()) AS started, d.definition
       FROM (
