@@ -25,8 +25,8 @@ AFTER = "Stop beat now, or every entry is sent twice"
     "celery-beat",
     examples=(
         "detent import celery-beat --app shop.celery:app --dry-run",
-        "detent import celery-beat --django-url postgresql://shop@db/shop --app shop.celery:app --output jobs.yaml",
-        "detent import celery-beat --redbeat-url redis://redis:6379/1 --broker-url redis://redis:6379/0 --yes",
+        "detent import celery-beat --app shop.celery:app --output jobs.yaml",
+        "detent import celery-beat --redbeat-url redis://redis/1 --app shop:app -y",
     ),
 )
 @option("--app", metavar="MODULE:NAME", help="The Celery app: its beat_schedule is read, and its tasks are sent.")
