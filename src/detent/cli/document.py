@@ -15,6 +15,7 @@ from typing import Any
 
 from detent.cli import moments, times
 from detent.cli.base import F, option
+from detent.cli.celery_options import CELERY_OPTIONS, celery_target, check_celery_flags
 from detent.cli.http_options import HTTP_OPTIONS, check_http_flags, http_parts
 from detent.cli.times import read_duration
 from detent.cli.topic_options import TOPIC_OPTIONS, check_topic_flags, topic_target
@@ -138,13 +139,6 @@ SENT_FLAGS = {
     "target_ca": "--tls-ca",
     "callback": "--callback",
 }
-# By the field of the target.
-CELERY_FLAGS = {
-    "app": ("celery_app", "--celery-app"),
-    "broker_url": ("broker_url", "--broker-url"),
-    "result_backend": ("result_backend", "--result-backend"),
-    "queue": ("celery_queue", "--celery-queue"),
-}
 SIMPLE_FIELDS = tuple(field for field in JOB_FIELDS if field.name not in COMPOSED)
 
 OPTIONS: tuple[Callable[[Any], Any], ...] = (
@@ -199,21 +193,7 @@ OPTIONS: tuple[Callable[[Any], Any], ...] = (
     ),
     option("--isolate", metavar="thread|process", help="With --python: where it runs. [thread]", panel="Target"),
     *TOPIC_OPTIONS,
-    option("--celery", metavar="TASK", help="Send this task of a Celery app to its workers.", panel="Target"),
-    option(
-        "--celery-app",
-        metavar="MODULE:NAME",
-        help="With --celery: the app, which workers have by --celery-apps.",
-        panel="Target",
-    ),
-    option("--broker-url", metavar="URL", help="With --celery: the broker, instead of an app.", panel="Target"),
-    option(
-        "--result-backend",
-        metavar="URL",
-        help="With --broker-url: where results are; the run then ends with the task.",
-        panel="Target",
-    ),
-    option("--celery-queue", metavar="NAME", help="With --celery: the queue of its workers.", panel="Target"),
+    *CELERY_OPTIONS,
     option("--payload", metavar="JSON", help="Input of every run: JSON, @FILE or - for stdin.", panel="Target"),
     *(_option(field) for field in SIMPLE_FIELDS if field.group not in PANELS and field.kind != "switch"),
     *(_option(field) for field in SIMPLE_FIELDS if field.group == "deadlines"),
@@ -281,9 +261,8 @@ def _one_of(
 def _require_target(target: str | None, flags: Mapping[str, Any]) -> None:
     if flags["isolate"] and target != "python":
         raise UsageError("--isolate is given without --python: it applies to Python functions only.")
-    for key, flag in CELERY_FLAGS.values():
-        if flags[key] and target != "celery":
-            raise UsageError(f"{flag} is given without --celery: it applies to Celery tasks only.")
+    if target != "celery":
+        check_celery_flags(flags)
     if target != "topic_url":
         check_topic_flags(flags)
     if target != "url" and flags["method"]:
@@ -304,8 +283,7 @@ def _target(kind: str, flags: Mapping[str, Any]) -> dict[str, Any]:
         chosen = {"isolate": flags["isolate"]} if flags["isolate"] else {}
         return {"type": "python", "function": flags["python"], **chosen}
     if kind == "celery":
-        given = {field: flags[key] for field, (key, _) in CELERY_FLAGS.items() if flags[key]}
-        return {"type": "celery", "task": flags["celery"], **given}
+        return celery_target(flags)
     headers, tls = _headers(flags["headers"] or ()), _tls(flags)
     if kind == "topic_url":
         return topic_target(flags, headers, tls)

@@ -10,7 +10,7 @@ import asyncio
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from functools import partial
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 from detent.cluster.admission import AdmissionCheck, SuspectedCopy
 from detent.domain.run import Call
@@ -21,8 +21,9 @@ from detent.node.celery import CeleryAccess, celery_access
 from detent.node.cluster_signals import CachedSignals
 from detent.node.console import reachable
 from detent.node.database import check_keys, opened_store, prepared_database
-from detent.node.offer import Offer, offer_of
+from detent.node.offer import offer_of
 from detent.node.readiness import Readiness
+from detent.node.reporter import Demo, Reporter
 from detent.node.secrets import secret_values
 from detent.node.session import Session
 from detent.node.shell import ShellAccess, check_shell_user, shell_access
@@ -55,26 +56,6 @@ if TYPE_CHECKING:
 log = logger("node")
 
 HELD_PAUSE = 2.0
-
-
-class Demo(Protocol):
-    """What `--demo` adds to a node: jobs, the endpoint that one of them calls, and a line for each finished attempt."""
-
-    def app(self, url: str) -> Detent: ...
-
-    def add_routes(self, app: Any) -> None: ...
-
-    def reporting(self, runners: dict[Any, Runner]) -> dict[Any, Runner]: ...
-
-
-class Reporter(Protocol):
-    """Hears from the node what people want to know. `interactive`: a person reads it at a terminal."""
-
-    interactive: bool
-
-    def note(self, text: str) -> None: ...
-
-    def started(self, url: str | None, keys_needed: bool = False, offer: Offer | None = None) -> None: ...
 
 
 class Node:

@@ -14,7 +14,6 @@ from __future__ import annotations
 import dataclasses
 import difflib
 import os
-import tomllib
 from collections.abc import Iterable, Mapping
 from ipaddress import ip_address
 from pathlib import Path
@@ -22,6 +21,7 @@ from types import MappingProxyType
 from typing import Any, NamedTuple
 
 from detent.errors import UsageError
+from detent.settings.files import secret_in, settings_in
 from detent.settings.readers import (
     Reader,
     archive,
@@ -44,7 +44,6 @@ from detent.settings.readers import (
     whole,
     zero_or_seconds,
 )
-from detent.settings.toml import TooDeep, parse_toml
 
 CONFIG_FILE = "detent.toml"
 PREFIX = "DETENT_"
@@ -326,7 +325,7 @@ def _from_context(context: Context, folder: Path) -> Iterable[Found]:
         if getattr(context, name) is not None:
             yield name, origin, getattr(context, name), folder
     if context.key_file is not None:
-        yield "api_key", f"{context.key_file} of {origin}", _secret_in(f"The {origin}", context.key_file), folder
+        yield "api_key", f"{context.key_file} of {origin}", secret_in(f"The {origin}", context.key_file), folder
 
 
 def _from_environment(environ: Mapping[str, str], folder: Path) -> Iterable[Found]:
@@ -344,17 +343,7 @@ def _from_environment(environ: Mapping[str, str], folder: Path) -> Iterable[Foun
         elif environ.get(from_files[key]):
             raise UsageError(f"{from_files[key]} and {key} are both set: keep one of the two.")
         else:
-            yield known[from_files[key]], key, _secret_in(key, folder / environ[key]), folder
-
-
-def _secret_in(key: str, path: Path) -> str:
-    try:
-        secret = path.read_text("utf-8").strip()
-    except (OSError, ValueError) as error:
-        raise UsageError(f"{key} names {path}, which cannot be read ({_reason(error)}).") from error
-    if not secret:
-        raise UsageError(f"{key} names {path}, which is empty: write the value into it.")
-    return secret
+            yield known[from_files[key]], key, secret_in(key, folder / environ[key]), folder
 
 
 def _from_file(flags: Mapping[str, object], folder: Path) -> Iterable[Found]:
@@ -362,22 +351,11 @@ def _from_file(flags: Mapping[str, object], folder: Path) -> Iterable[Found]:
     path = folder / Path(str(named or CONFIG_FILE)).expanduser()
     if named is None and not path.exists():
         return
-    for key, raw in _toml(path).items():
+    for key, raw in settings_in(path).items():
         if key not in SETTINGS:
             raise UsageError(_unknown(f"The key {key} in {path}", key, SETTINGS))
         if _optional(raw) is not None:
             yield key, f"{key} in {path}", raw, path.parent
-
-
-def _toml(path: Path) -> dict[str, object]:
-    try:
-        return parse_toml(path.read_text("utf-8"))
-    except TooDeep as error:
-        raise UsageError(f"The settings file {path} cannot be read: {error}.") from error
-    except tomllib.TOMLDecodeError as error:
-        raise UsageError(f"{path} is not valid TOML: {error}.") from error
-    except (OSError, ValueError) as error:
-        raise UsageError(f"The settings file {path} cannot be read ({_reason(error)}).") from error
 
 
 def _read(name: str, origin: str, raw: object, base: Path) -> object:
@@ -398,7 +376,3 @@ def _unknown(subject: str, name: str, known: Iterable[str]) -> str:
     near = difflib.get_close_matches(name, list(known), n=1, cutoff=0.6)
     advice = f"did you mean {near[0]}?" if near else "remove it."
     return f"{subject} is not a setting of detent: {advice}"
-
-
-def _reason(error: Exception) -> str:
-    return error.strerror or str(error) if isinstance(error, OSError) else "it is not UTF-8 text"

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from datetime import datetime, timedelta
 from functools import partial
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Literal, NamedTuple, TypeVar
 
 import msgspec
 
@@ -176,7 +176,7 @@ class LiveRunStore:
         jobs, revisions = zip(*wanted, strict=True)
         rows = await self._database.fetch(PoolName.WORK, sql.revision.READ_DEFINITIONS, jobs, one_for_all(revisions))
         found = {}
-        for job, revision, number, name, created_at, text, tenant in map(row_values, rows):
+        for job, revision, number, name, created_at, text, tenant in (row.values() for row in rows):
             spec, size = self._specs.get(text), DEFINITION_BYTES
             if spec is None:
                 spec, size = self._read_spec(name, text), size + SPEC_BYTES + CHARACTER_BYTES * len(text)
@@ -382,10 +382,6 @@ def _is_plain(item: Settlement) -> bool:
 
 def _columns(claims: Sequence[Claim]) -> tuple[Sequence[object], ...]:
     return tuple(zip(*((c.job, c.lane, c.scheduled_at, c.serial, c.token) for c in claims), strict=True))
-
-
-def row_values(row: Row) -> Iterable[Any]:
-    return row.values()
 
 
 def claims_of(rows: Sequence[Row]) -> list[Claim]:
