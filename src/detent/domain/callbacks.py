@@ -45,7 +45,7 @@ class ProvenCallback(NamedTuple):
 def credential_of(key: bytes, run_id: str, tenant: int, token: int) -> str:
     """The credential of this attempt; `run_id` is written as detent writes it."""
     facts = _FACTS.pack(tenant, token)
-    return PREFIX + base64.urlsafe_b64encode(facts + _mac(key, run_id, facts)).rstrip(b"=").decode()
+    return PREFIX + _text(facts + _mac(key, run_id, facts))
 
 
 def is_credential(text: str) -> bool:
@@ -60,11 +60,16 @@ def proven_by(keys: Iterable[bytes], run_id: str, text: str) -> ProvenCallback |
         data = base64.b64decode(encoded + "=" * (-len(encoded) % 4), altchars=b"-_", validate=True)
     except (binascii.Error, ValueError):
         return None
-    if len(data) != _FACTS.size + hashlib.sha256().digest_size:
+    # Base64 can spell the last bits of the same bytes in several ways: only ours is one.
+    if len(data) != _FACTS.size + hashlib.sha256().digest_size or _text(data) != encoded:
         return None
     facts, mac = data[: _FACTS.size], data[_FACTS.size :]
     matches = [hmac.compare_digest(_mac(key, run_id, facts), mac) for key in keys]
     return ProvenCallback(*_FACTS.unpack(facts)) if any(matches) else None
+
+
+def _text(data: bytes) -> str:
+    return base64.urlsafe_b64encode(data).rstrip(b"=").decode()
 
 
 def _mac(key: bytes, run_id: str, facts: bytes) -> bytes:
