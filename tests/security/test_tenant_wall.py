@@ -59,6 +59,8 @@ ROWS = {
     "unique_keys": "(job, key, scheduled_at, serial) VALUES ({job}, 'k', now(), 201326592)",
     # Of a job, and of a tenant whose jobs share their keys.
     "key_places": "(scope, key, place, job, lane, scheduled_at) VALUES ({job}, 'k', 0, {job}, 40000, now())",
+    "dead_letters": "(job, scheduled_at, serial, token, revision, attempt, finished_at)"
+    " VALUES ({job}, now(), 0, 1, 1, 1, now())",
     "effect_marks": "(scope, key, job, scheduled_at, serial, kept_until)"
     " VALUES (-{tenant}, 'k', {job}, now(), 0, now())",
     "key_rates": "(scope, key, next_at) VALUES (-{tenant}, 'k', now())",

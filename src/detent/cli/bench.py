@@ -182,7 +182,7 @@ def http(requests: str, connections: str, rounds: str, tls: bool, signed: bool) 
 @option("--rounds", default="5", metavar="N", help="Rounds; both sides take turns. [5]")
 @format_options()
 def topics(brokers: str, messages: str, at_once: str, rounds: str) -> None:
-    """Send messages to local brokers through the topic target; compare with bare clients."""
+    """Send messages to local brokers, and compare with bare clients."""
     import asyncio
     from dataclasses import asdict
 

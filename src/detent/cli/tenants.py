@@ -186,7 +186,7 @@ def signing(name: str, secret: str) -> None:
     tenant,
     "dead-letter-topic",
     examples=(
-        """detent tenant dead-letter-topic shop '{"url": "nats://nats:4222", "topic": "dead.runs"}'""",
+        """detent tenant dead-letter-topic shop '{"url": "nats://n", "topic": "dead"}'""",
         "detent tenant dead-letter-topic shop none",
     ),
 )

@@ -42,6 +42,11 @@ GROUPS = (
     ),
 )
 FIELDS = {field.name: field for group in GROUPS for field in group.fields}
+EMPTY_TARGET = {
+    **dict.fromkeys(("url", "headers", "tls", "callback", "function", "command", "env"), ""),
+    "method": "POST",
+    "isolate": "thread",
+}
 SCHEDULE_FIELDS = ("dst_gap", "dst_overlap", "day_match", "dialect", "starts_at", "ends_at")
 
 
@@ -244,9 +249,8 @@ def values_of(job: Job | None, query: Mapping[str, str]) -> dict[str, Any]:
     if job is None:
         empty = {name: _shown(_default(name)) for name in FIELDS}
         start = {"kind": "cron", "cron": "0 9 * * MON-FRI", "rrule": "", "every": "15m", "at": ""}
-        rest = {"name": "", "timezone": "UTC", "payload": "", "tags": "", "target": "http", "url": "", "method": "POST"}
-        target = dict.fromkeys(("headers", "tls", "callback", "function", "command", "env"), "") | {"isolate": "thread"}
-        target |= EMPTY_HTTP | EMPTY
+        rest = {"name": "", "timezone": "UTC", "payload": "", "tags": "", "target": "http"}
+        target = EMPTY_TARGET | EMPTY_HTTP | EMPTY
         known = {**empty, **start, **rest, **target}
         return {**known, **{name: value for name, value in query.items() if name in known}}
     values = {name: _shown(getattr(job, name)) for name in FIELDS}
@@ -304,8 +308,7 @@ def _schedule_values(schedule: str | dict[str, Any] | None) -> dict[str, str]:
 
 def _target_values(job: Job) -> dict[str, str]:
     if isinstance(job.target, TopicTarget | CeleryTarget):
-        other = {"url": "", "method": "POST", "headers": "", "tls": "", "function": "", "isolate": "thread"}
-        return {**other, "target": kind_of(job.target), "command": "", "env": "", **topic_values(job.target)}
+        return {**EMPTY_TARGET, **EMPTY_HTTP, "target": kind_of(job.target), **topic_values(job.target)}
     target: Any = job.target
     command, tls = getattr(target, "command", ""), getattr(target, "tls", UNSET)
     callback = getattr(target, "callback", UNSET)

@@ -46,7 +46,7 @@ def masked_headers(headers: Mapping[str, str | SecretRef]) -> dict[str, str | Se
 
 def literal_warnings(target: Target) -> list[str]:
     """Not of templates, which most often name a secret of the payload."""
-    headers = target.headers if isinstance(target, HttpTarget) else {}
+    headers = target.headers if isinstance(target, HttpTarget | TopicTarget) else {}
     return [
         f"The header {name} is stored as plain text, which every key with a scope above read can see: store its value "
         f'with `detent secret set NAME`, and write {{"secret": "NAME"}} instead.'
