@@ -185,6 +185,7 @@ class ContractServer:
             "waiting_for": None,
             "progress": None,
             "attempts": [],
+            "steps": [],
             **fields,
         }
         self.runs[run["id"]] = run
