@@ -8,7 +8,6 @@ import msgspec
 
 from detent.domain.job import HttpTarget, Target, TopicTarget
 from detent.domain.secret_ref import SecretRef
-from detent.domain.template import is_template
 
 MASKED = "********"
 _NAMES = frozenset({"authorization", "cookie", "proxy-authorization"})
@@ -46,6 +45,8 @@ def masked_headers(headers: Mapping[str, str | SecretRef]) -> dict[str, str | Se
 
 def literal_warnings(target: Target) -> list[str]:
     """Not of templates, which most often name a secret of the payload."""
+    from detent.domain.template import is_template  # needed at registration only; users import this module with `Run`
+
     headers = target.headers if isinstance(target, HttpTarget | TopicTarget) else {}
     return [
         f"The header {name} is stored as plain text, which every key with a scope above read can see: store its value "

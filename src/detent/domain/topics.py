@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import re
-from typing import Literal, get_args
+from typing import TYPE_CHECKING, Literal, get_args
 
-from yarl import URL
+if TYPE_CHECKING:
+    from yarl import URL  # `Run` imports this module: loading yarl would cost users 30 ms
 
 TopicProtocol = Literal["redis", "kafka", "sqs", "nats", "amqp", "pubsub", "mqtt"]
 
