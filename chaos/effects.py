@@ -23,6 +23,7 @@ from tests.support.fleet.servers import Server
 from tests.support.processes import Nodes
 
 INCREMENTS = 2000
+KILLS = 8
 LEASE = "2"
 
 
@@ -44,7 +45,7 @@ async def judged(folder: Path, nodes: Nodes, server: Server, increments: int, se
     async with server.session() as look:
         await write_app(folder, look)
         began = time.monotonic()
-        counted = await increment(nodes, look, increments, seed=seed, life=(1.0, 4.0))
+        counted = await increment(nodes, look, increments, seed=seed, kills=KILLS)
         print(
             f"  {increments:,} increments by {2 * increments:,} runs: sum {counted.total:,}, {counted.succeeded:,} "
             f"succeeded, {counted.kills} kills, {counted.lost} attempts lost, {time.monotonic() - began:.0f} s",

@@ -17,7 +17,7 @@ async def test_increments_under_kills_sum_to_exactly_their_number(
     cluster: Nodes, folder: Path, sql: Any, count: int
 ) -> None:
     await write_app(folder, sql)
-    counted = await increment(cluster, sql, count, seed=1, life=(0.5, 2.0))
+    counted = await increment(cluster, sql, count, seed=1, kills=2)
     assert (counted.total, counted.succeeded) == (count, 2 * count)
     assert counted.kills >= 1
 

@@ -8,6 +8,7 @@ import signal
 import textwrap
 from collections import Counter
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -85,8 +86,9 @@ def begin_node(nodes: Nodes) -> Node:
     return nodes.begin("serve", "--app", "effects_app:app")
 
 
-async def increment(nodes: Nodes, look: Any, count: int, *, seed: int, life: tuple[float, float]) -> Increments:
-    """`life`: how many seconds a node lives before it is killed, at least and at most."""
+async def increment(nodes: Nodes, look: Any, count: int, *, seed: int, kills: int) -> Increments:
+    """A node is killed so many times, each time when another part of the runs has left the backlog: then it holds some,
+    however fast the machine is."""
     chance = random.Random(seed)
     first = await begin_node(nodes).ready()
     runs = [{"payload": {"number": number}} for number in range(count)] * 2
@@ -94,12 +96,12 @@ async def increment(nodes: Nodes, look: Any, count: int, *, seed: int, life: tup
     for begin in range(0, len(runs), 1000):
         await asyncio.to_thread(first.client.enqueue_many, "increment", runs[begin : begin + 1000])
     places = [first, begin_node(nodes)]
-    kills = 0
-    while await look.fetchval("SELECT count(*) FROM backlog"):
-        await asyncio.sleep(chance.uniform(*life))
-        place = chance.randrange(len(places))
-        await _killed(places[place])
-        kills += 1
+    for number in range(1, kills + 1):
+        left = len(runs) * (kills + 1 - number) // (kills + 1)
+        await until(partial(_has_at_most, look, left), DRAIN_SECONDS, f"at most {left} runs to wait")
+        await until(lambda: any(node.is_ready for node in places), START_SECONDS, "a node to start")
+        place = chance.choice([place for place, node in enumerate(places) if node.is_ready])
+        await places[place].kill()
         places[place] = begin_node(nodes)
     await _drained(look, await places[0].ready())
     row = await look.fetchrow(
@@ -109,9 +111,8 @@ async def increment(nodes: Nodes, look: Any, count: int, *, seed: int, life: tup
     return Increments(row[0], row[1], kills, row[2])
 
 
-async def _killed(node: Node) -> None:
-    await until(lambda: node.is_ready or node.process.poll() is not None, START_SECONDS, f"{node.name} to start")
-    await node.kill()
+async def _has_at_most(look: Any, left: int) -> bool:
+    return bool(await look.fetchval("SELECT count(*) FROM backlog") <= left)
 
 
 async def _drained(look: Any, node: Node) -> None:
