@@ -1,4 +1,4 @@
-"""Reads the tables of django-celery-beat in somebody's database."""
+"""Reads the tables of django-celery-beat in the user's database."""
 
 from __future__ import annotations
 
