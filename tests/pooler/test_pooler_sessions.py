@@ -226,7 +226,7 @@ async def test_a_worker_that_pulls_is_served_when_the_feed_says_so(
     monkeypatch.setattr(pull_waiters, "POLL_EVERY", 3600.0)  # nothing but the feed can tell of it
     (job,) = await JobOperations(store).registration.add([spec(queue="mail")])
     window = PullWaiters(store, max_waiting=1)
-    asking = ClaimTerms(1, "js-1", Wanted("mail", ("",), False), 1, timedelta(seconds=30))
+    asking = ClaimTerms(1, "js-1", Wanted("mail", ("", "task:"), False), 1, timedelta(seconds=30))
     try:
         hung_up: Any = asyncio.Event().wait
         waiting = asyncio.create_task(window.claim(asking, 20, hung_up))

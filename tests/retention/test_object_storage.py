@@ -6,8 +6,10 @@ import asyncio
 import gzip
 import hashlib
 import json
+import threading
 from collections.abc import AsyncIterator, Iterator, Sequence
-from typing import Any
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Any, ClassVar
 
 import pytest
 
@@ -122,6 +124,49 @@ async def test_a_large_file_is_uploaded_in_parts_under_the_name_of_its_content(
     assert len(raw) > 5 << 20, "it must need several parts"
     assert hashlib.sha256(raw).hexdigest() == done.sha256
     assert await write(Bucket(URL), NAME, pages(line)) == done
+
+
+class WithoutConditions(BaseHTTPRequestHandler):
+    """S3 as older servers speak it: a condition is answered with 501."""
+
+    protocol_version = "HTTP/1.1"
+    stored: ClassVar[dict[str, bytes]] = {}
+
+    def do_PUT(self) -> None:
+        body = self.rfile.read(int(self.headers["Content-Length"]))
+        if "If-None-Match" in self.headers:
+            self.answer(501, 0)
+        else:
+            self.stored[self.path] = body
+            self.answer(200, 0)
+
+    def do_HEAD(self) -> None:
+        self.answer(200, len(self.stored[self.path]))
+
+    def answer(self, status: int, length: int) -> None:
+        self.send_response(status)
+        for name, value in (("ETag", '"1"'), ("Last-Modified", "Sat, 31 Jan 2026 00:00:00 GMT")):
+            self.send_header(name, value)
+        self.send_header("Content-Length", str(length))
+        self.end_headers()
+
+    def log_message(self, *_: object) -> None: ...
+
+
+async def test_a_server_without_conditions_gets_files_named_by_their_content(monkeypatch: pytest.MonkeyPatch) -> None:
+    server = ThreadingHTTPServer(("127.0.0.1", 0), WithoutConditions)
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    reach = {"AWS_ENDPOINT_URL": f"http://127.0.0.1:{server.server_port}", "AWS_ALLOW_HTTP": "true"}
+    for name, value in (reach | {"AWS_ACCESS_KEY_ID": "a", "AWS_SECRET_ACCESS_KEY": "b", "AWS_REGION": "r"}).items():
+        monkeypatch.setenv(name, value)
+    try:
+        done = await write(Bucket(URL), NAME, pages("one"))
+    finally:
+        server.shutdown()
+        server.server_close()
+    (name,) = WithoutConditions.stored
+    assert name.endswith(f"run_history_20260131.17.{done.sha256[:12]}.jsonl.gz")
+    assert lines_of(WithoutConditions.stored[name]) == ["one"]
 
 
 async def test_wrong_credentials_are_reported_and_nothing_is_dropped(

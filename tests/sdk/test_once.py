@@ -180,6 +180,43 @@ async def test_an_effect_of_a_run_that_was_lost_meanwhile_is_rolled_back(look: A
     assert await look.fetchval("SELECT count(*) FROM effect_marks") == 0
 
 
+async def test_a_run_that_was_cancelled_while_it_waited_does_not_begin_its_effect(look: Any, serve: Any) -> None:
+    app = Detent()
+    inside, go_on = threading.Event(), threading.Event()
+    runs: list[Run] = []
+    begun: list[str] = []
+    refused: list[BaseException] = []
+
+    @app.function("slow")
+    async def slow(run: Run) -> None:
+        async with run.once("invoice-42", scope="tenant"):
+            inside.set()
+            await asyncio.to_thread(go_on.wait, 30)
+            raise RuntimeError
+
+    @app.function("second")
+    def second(run: Run) -> None:
+        inside.wait(30)
+        runs.append(run)
+        try:
+            with run.once("invoice-42", scope="tenant"):
+                begun.append(run.id)
+        except OwnershipLost as error:
+            refused.append(error)
+            raise
+
+    await due_job(look, "slow")
+    job = await due_job(look, "second")
+    session = await serve(app)
+    waits = "SELECT count(*) FROM pg_locks WHERE NOT granted AND locktype = 'transactionid'"
+    await until(lambda: look.fetchval(waits), 30, "the second caller to wait")
+    await look.execute("UPDATE live_runs SET cancel = true WHERE job = $1", job)
+    await until(lambda: session.worker.holding(runs[0].id, runs[0].token) is None, 30, "the cancellation")
+    go_on.set()
+    await until(lambda: refused)
+    assert begun == []
+
+
 async def test_a_mark_that_is_no_longer_kept_counts_as_absent_and_is_removed(
     look: Any, serve: Any, store: Store, invoices: Any
 ) -> None:

@@ -7,6 +7,7 @@ from collections.abc import AsyncIterator
 from datetime import datetime, timedelta
 from typing import Any
 
+import asyncpg
 import pytest
 
 from detent.domain.effects import NewStep, OnceKey
@@ -157,6 +158,49 @@ async def test_many_callers_with_one_key_do_it_once(sql: Any, effects: EffectPoo
     assert ends.count(True) == 1
     assert await sql.fetchval("SELECT count(*) FROM public.effects") == 1
     assert await sql.fetchval("SELECT scope FROM effect_marks") == -1
+
+
+async def test_callers_that_wait_for_one_key_do_not_hold_the_connections_of_other_effects(
+    sql: Any, effects: EffectPool, claim: Claim
+) -> None:
+    go_on = asyncio.Event()
+
+    async def caller(key: str) -> bool:
+        async with effects.once(NODE, claim, OnceKey(key, False, timedelta(days=1))) as connection:
+            if connection is not None and key == "slow":
+                await go_on.wait()
+            return connection is not None
+
+    waiting = [asyncio.create_task(caller("slow")) for _ in range(30)]
+    await until(lambda: sql.fetchval("SELECT count(*) FROM pg_locks WHERE NOT granted AND locktype = 'transactionid'"))
+    assert await asyncio.wait_for(caller("quick"), 30)
+    go_on.set()
+    assert (await asyncio.gather(*waiting)).count(True) == 1
+
+
+async def test_a_handler_that_hangs_in_its_block_keeps_the_key_no_longer_than_its_attempt_may_take(
+    sql: Any, effects: EffectPool, claim: Claim
+) -> None:
+    once = OnceKey("k", False, timedelta(days=1), timeout=timedelta(seconds=0.5))
+    hanging = effects.once(NODE, claim, once)
+    assert await hanging.__aenter__() is not None
+    async with effects.once(NODE, claim, once) as connection:
+        assert connection is not None, "the mark of the block that hangs must be gone"
+    with pytest.raises(asyncpg.InterfaceError, match="closed"):
+        await hanging.__aexit__(None, None, None)
+    assert await sql.fetchval("SELECT count(*) FROM effect_marks") == 1
+
+
+async def test_the_limit_of_the_server_for_idle_transactions_is_not_raised(
+    sql: Any, effects: EffectPool, claim: Claim
+) -> None:
+    database = await sql.fetchval("SELECT current_database()")
+    await sql.execute(f"ALTER DATABASE {database} SET idle_in_transaction_session_timeout = '2min'")
+    try:
+        async with effects.once(NODE, claim, OnceKey("k", False, timedelta(days=1))) as connection:
+            assert await connection.fetchval("SHOW idle_in_transaction_session_timeout") == "2min"
+    finally:
+        await sql.execute(f"ALTER DATABASE {database} RESET idle_in_transaction_session_timeout")
 
 
 async def test_the_handlers_statements_have_the_search_path_of_its_role_and_not_ours(

@@ -76,7 +76,7 @@ def translate_beat(entries: Sequence[BeatEntry], options: BeatOptions, now: date
 def _notes(options: BeatOptions) -> Iterator[str]:
     yield "A message that the broker does not take is retried (max_retries); a task that fails is not."
     yield "While a run is not over, detent skips the next tick (concurrent_policy); beat sends it all the same."
-    yield "What beat remembers (last_run_at, total_run_count) is not imported: the first tick is the next one from now."
+    yield "What beat recorded (last_run_at, total_run_count) is not imported: the first tick is the next one from now."
     if app := options.target.get("app"):
         yield f"Runs need a worker that has the app: `detent worker --celery-apps {app}`."
 
@@ -124,7 +124,7 @@ def _schedule(entry: BeatEntry, remarks: list[str]) -> dict[str, Any]:
         case BeatCrontab() as crontab:
             if not crontab.both_days:
                 return {"schedule": crontab.cron}
-            remarks.append("Both kinds of days are restricted: Celery wants days that fit both (day_match: and).")
+            remarks.append("Both kinds of days are restricted: Celery requires days that fit both (day_match: and).")
             return {"schedule": crontab.cron, "day_match": "and"}
         case BeatInterval(seconds=seconds, relative=relative):
             milliseconds = round(seconds * 1000)

@@ -17,11 +17,14 @@ EffectScope = Literal["job", "tenant"]
 
 
 class OnceKey(NamedTuple):
-    """An effect that happens once: its key, whether all jobs of the tenant share it, and how long it is remembered."""
+    """An effect that happens once: its key, whether all jobs of the tenant share it, how long it is remembered, the
+    tenant, and the longest time that the attempt may take."""
 
     key: str
     shared: bool
     kept_for: timedelta
+    tenant: int = 1
+    timeout: timedelta = timedelta(minutes=5)
 
 
 class NewStep(NamedTuple):
@@ -32,12 +35,14 @@ class NewStep(NamedTuple):
     took: timedelta
 
 
-def once_key(key: str, scope: EffectScope, keep_for: float | timedelta) -> OnceKey:
+def once_key(
+    key: str, scope: EffectScope, keep_for: float | timedelta, *, tenant: int, timeout_seconds: float
+) -> OnceKey:
     """Raises UsageError."""
     _check_text("The key of run.once", key, "invoice-42")
     if scope not in ("job", "tenant"):
         raise UsageError(f"run.once got scope={scope!r}: give 'job' or 'tenant'.")
-    return OnceKey(key, scope == "tenant", _kept_for(keep_for))
+    return OnceKey(key, scope == "tenant", _kept_for(keep_for), tenant, timedelta(seconds=timeout_seconds))
 
 
 def _kept_for(given: float | timedelta) -> timedelta:

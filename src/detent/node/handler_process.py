@@ -167,6 +167,8 @@ class NodeBackend:
     async def once(self, run_id: str, token: int, once: OnceKey) -> AsyncIterator[Any]:
         holding = await self._held("the effect has not happened")
         async with self._effects.once(holding.node, holding.claim, once) as connection:
+            if connection is not None:  # it may have waited for long
+                await self._held("the effect has not happened")
             yield connection
 
     async def steps(self, run_id: str, token: int) -> dict[str, str | None]:

@@ -1,4 +1,4 @@
-"""Reads the tables of django-celery-beat in a database of its own."""
+"""Reads the tables of django-celery-beat in the user's database."""
 
 from __future__ import annotations
 

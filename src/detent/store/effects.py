@@ -13,6 +13,7 @@ from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
 from time import monotonic
 from typing import Any
+from weakref import WeakValueDictionary
 
 import asyncpg
 
@@ -32,7 +33,10 @@ from detent.store.statement import Statement
 CONNECTION_SECONDS = 10.0
 FIRST_PAUSE = 0.05
 LONGEST_PAUSE = 1.0
+HANDLER_CONNECTIONS = 10
 STEP_CONNECTIONS = 2
+# The longest that PostgreSQL can wait, 2^31 ms, in seconds.
+LONGEST_IDLE = 2_147_483.0
 
 
 @asynccontextmanager
@@ -77,7 +81,9 @@ def _held(node: int, claim: Claim) -> tuple[object, ...]:
 class EffectPool:
     """Connections for handlers, opened on the handlers' loop at the first use."""
 
-    def __init__(self, url: str, schema: str, limits: StatementLimits, *, size: int = 10, pooled: bool = False) -> None:
+    def __init__(
+        self, url: str, schema: str, limits: StatementLimits, *, size: int = HANDLER_CONNECTIONS, pooled: bool = False
+    ) -> None:
         """`limits` apply from the settle on."""
         self._url = url
         self._schema = schema
@@ -89,6 +95,7 @@ class EffectPool:
         self._pool: Any = None
         self._steps: Any = None
         self._making: asyncio.Lock | None = None
+        self._turns: WeakValueDictionary[tuple[int, str], asyncio.Lock] = WeakValueDictionary()
 
     @asynccontextmanager
     async def transaction(self, node: int, settlement: Callable[[Any], Settlement]) -> AsyncIterator[Any]:
@@ -131,14 +138,11 @@ class EffectPool:
     async def once(self, node: int, claim: Claim, once: OnceKey) -> AsyncIterator[Any]:
         """A transaction in which this effect and its mark commit together: yields its connection, or None if the effect
         has happened before. Waits for another transaction that does the same effect now."""
-        pool, held = await self._open(), _held(node, claim)
+        held = _held(node, claim)
         async with AsyncExitStack() as stack:
-            with _explained():
-                connection = await stack.enter_async_context(_acquired(pool))
-                await stack.enter_async_context(connection.transaction(isolation="read_committed"))
-                if self._pooled:
-                    await connection.execute(sql.database.USE_HANDLER_SETTINGS.text, self._handed_back())
-                row = await connection.fetchrow(self._inside(sql.effect.MARK), *held, *once)
+            async with self._turn(claim, once):
+                with _explained():
+                    connection, row = await self._mark(stack, held, once)
             if not row["held"]:
                 raise OwnershipLost("This run was cancelled or taken over: the effect has not happened.")
             if not row["first"]:
@@ -146,11 +150,29 @@ class EffectPool:
                 yield None
                 return
             yield connection
-            await connection.execute(
-                sql.database.USE_SETTLE_SETTINGS.text, self._schema, milliseconds(self._limits.lock)
-            )
-            if not await connection.fetch(sql.effect.VERIFY_HOLD.text, *held):
+            with _explained():
+                await connection.execute(
+                    sql.database.USE_SETTLE_SETTINGS.text, self._schema, milliseconds(self._limits.lock)
+                )
+                verified = await connection.fetch(sql.effect.VERIFY_HOLD.text, *held)
+            if not verified:
                 raise OwnershipLost("This run was cancelled or reassigned before it could commit: nothing was written.")
+
+    def _turn(self, claim: Claim, once: OnceKey) -> asyncio.Lock:
+        """Of the callers that wait for one key, one waits on a connection: all together would hold the connections of
+        handlers that do other effects."""
+        owner = -once.tenant if once.shared else claim.job
+        return self._turns.setdefault((owner, once.key), asyncio.Lock())
+
+    async def _mark(self, stack: AsyncExitStack, held: tuple[object, ...], once: OnceKey) -> tuple[Any, Any]:
+        """Begin a transaction and mark the effect in it: returns its connection, and the row of the statement."""
+        connection = await stack.enter_async_context(_acquired(await self._open()))
+        await stack.enter_async_context(connection.transaction(isolation="read_committed"))
+        if self._pooled:
+            await connection.execute(sql.database.USE_HANDLER_SETTINGS.text, self._handed_back())
+        idle = milliseconds(min(once.timeout.total_seconds(), LONGEST_IDLE))
+        key = once.key, once.shared, once.kept_for
+        return connection, await connection.fetchrow(self._inside(sql.effect.MARK), *held, *key, idle)
 
     async def steps(self, claim: Claim) -> dict[str, str | None]:
         """The stored steps of a run, by name: their results as JSON."""

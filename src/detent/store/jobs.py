@@ -147,7 +147,7 @@ class JobStore:
         return await self._database.fetch(PoolName.REQUEST, sql.job.FIND_DEAD_STREAKS, list(jobs))
 
     async def gone(self, targets: Sequence[GoneTarget]) -> Sequence[Row]:
-        """The jobs of those targets that nobody has changed or resumed since the call: `id`, `tenant`, `revision`, and
+        """The jobs of those targets that were not changed or resumed since the call: `id`, `tenant`, `revision`, and
         `called_at`."""
         return await self._database.fetch(PoolName.REQUEST, sql.job.FIND_GONE, *map(list, zip(*targets, strict=True)))
 

@@ -226,9 +226,10 @@ class HandlerRun:
         `scope`: of which jobs the key is, this job or all of its tenant. `keep_for`: a timedelta, or seconds;
         afterwards the effect may happen again. `redis`: keep the mark in this Redis instead.
         """
-        once = once_key(key, scope, keep_for)
+        call = self._call
+        once = once_key(key, scope, keep_for, tenant=call.tenant, timeout_seconds=call.timeout_seconds)
         if redis is not None:
-            owner = f"tenant-{self._call.tenant}" if once.shared else self.job_id
+            owner = f"tenant-{once.tenant}" if once.shared else self.job_id
             name = f"detent:once:{owner}:{key}"
             return RedisOnce(key, name, redis, once.kept_for, self.id, self.heartbeat)
         return Once(key, partial(self._backend.once, self.id, self.token, once), self._waiting)

@@ -30,6 +30,7 @@ ENDING = ".jsonl.gz"
 READ_AT_ONCE = 1 << 20
 # A larger file is uploaded in parts, for which there is no condition.
 LARGEST_PUT = 64 << 20
+NO_CONDITIONS = "501 Not Implemented"
 # A server that is away is asked again with the next turn.
 RETRIES = {"max_retries": 3, "retry_timeout": timedelta(seconds=30)}
 
@@ -118,7 +119,7 @@ class Bucket:
         """Upload the file; returns its name. Where its content is part of the name, an object of that name is the same
         file, so nothing is lost if it is written again."""
         import obstore
-        from obstore.exceptions import AlreadyExistsError, NotSupportedError
+        from obstore.exceptions import AlreadyExistsError, GenericError, NotSupportedError
 
         if size <= LARGEST_PUT:
             try:
@@ -126,6 +127,9 @@ class Bucket:
                 return name
             except NotSupportedError:  # such as a plain web server
                 pass
+            except GenericError as error:  # S3 of older servers; the library has no class for it
+                if NO_CONDITIONS not in str(error):
+                    raise
             except AlreadyExistsError:  # of another node, or of this one before it was stopped
                 if await self._digest(name) == sha256:
                     return name

@@ -47,6 +47,8 @@ class HandlerBackend:
     async def once(self, run_id: str, token: int, once: OnceKey) -> AsyncIterator[Any]:
         claim = self._holding(run_id, token, "the effect has not happened").claim
         async with self._effects.once(self._node, claim, once) as connection:
+            if connection is not None:  # it may have waited for long
+                self._holding(run_id, token, "the effect has not happened")
             yield connection
 
     async def steps(self, run_id: str, token: int) -> dict[str, str | None]:

@@ -2,7 +2,9 @@
 -- token, $7 key, $8 whether all jobs of the tenant share it, $9 how long the mark is kept. `held`: this node still
 -- holds the run. `first`: the effect has not happened; the mark exists when the transaction commits. A second caller
 -- waits here, at the primary key, until the first has committed or failed. A mark that is no longer kept counts as
--- absent, whether or not it has been removed. On a handler's connection, as add_step.
+-- absent, whether or not it has been removed. On a handler's connection, as add_step. $10: after so many milliseconds
+-- without a statement the attempt is over and cannot commit, so the server ends the transaction of a handler that hangs
+-- or of a node that is paused, which would keep all other callers of the key waiting.
 WITH held AS MATERIALIZED (
     SELECT r.job, r.scheduled_at, r.serial, CASE WHEN $8::boolean THEN -j.tenant::bigint ELSE r.job END AS scope
       FROM "{schema}".live_runs r JOIN "{schema}".jobs j ON j.job = r.job
@@ -18,4 +20,6 @@ marked AS (
            done_at = excluded.done_at, kept_until = excluded.kept_until
      WHERE mark.kept_until <= clock_timestamp()
     RETURNING key)
-SELECT EXISTS (SELECT FROM held) AS held, EXISTS (SELECT FROM marked) AS first
+SELECT EXISTS (SELECT FROM held) AS held, EXISTS (SELECT FROM marked) AS first,
+       CASE WHEN current_setting('idle_in_transaction_session_timeout') = '0'
+            THEN set_config('idle_in_transaction_session_timeout', $10::text, true) END AS idle
