@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from detent.declarative.check import check
+from detent.domain.celery_rules import shown_url
 from detent.domain.job import CeleryTarget, needs_of
 from detent.domain.serving import Unserved, place_of, unserved_sentence
 from detent.domain.target_access import PUBLIC_ONLY, registration_fault
@@ -89,3 +90,8 @@ def test_a_run_that_no_worker_serves_says_what_to_start() -> None:
     )
     lack = Unserved(place_of("default", "celery"), True, (), ())
     assert "install `detent[celery]`" in unserved_sentence(lack)
+
+
+def test_a_refused_url_is_shown_without_its_password() -> None:
+    for password in ("hunter2", "hun/ter2", "hun@ter2"):
+        assert shown_url(f"sqs://user:{password}@host/0") == "'sqs://…@host/0'"

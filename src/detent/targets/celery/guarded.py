@@ -151,7 +151,7 @@ class BrokerClient:
             userid=username,
             password=password,
             virtual_host=broker.path or ("0" if redis_like else "/"),
-            ssl=_tls_options(broker, redis_like) if broker.tls else None,
+            ssl=_tls_options(broker, redis_like=redis_like) if broker.tls else None,
             transport=_redis_transport(self._dial, broker.tls) if redis_like else _amqp_transport(self._dial),
             connect_timeout=CONNECT_SECONDS,
             transport_options=options,
@@ -168,6 +168,7 @@ class BrokerClient:
             password=password,
             max_connections=1,
             retry=Retry(NoBackoff(), 0),
+            **(_tls_options(backend, redis_like=True) if backend.tls else {}),
         )
         return redis.Redis(connection_pool=pool)
 
@@ -220,7 +221,7 @@ def _meta(text: bytes) -> Mapping[str, Any]:
     return {"unreadable": "The result of the task is not in Celery's JSON form; use an app to read it."}
 
 
-def _tls_options(broker: CeleryServer, redis_like: bool) -> dict[str, Any]:
+def _tls_options(broker: CeleryServer, *, redis_like: bool) -> dict[str, Any]:
     if redis_like:
         return {"ssl_cert_reqs": "required", "ssl_check_hostname": True}
     return {"context": {"check_hostname": True, "purpose": ssl.Purpose.SERVER_AUTH}, "server_hostname": broker.host}
