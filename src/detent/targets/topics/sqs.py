@@ -157,7 +157,7 @@ async def _answers_of(sending: Sequence[_SentBatch]) -> dict[int, Answer]:
     answers: dict[int, Answer] = {}
     for batch, end in zip(sending, ends, strict=True):
         if isinstance(end, BaseException):
-            failed = Failed(f"The message was not sent: {end}", retryable=isinstance(end, OSError))
+            failed = Failed(f"The message was not sent: {end}", retryable=not isinstance(end, BrokerRefusedError))
             answers.update(dict.fromkeys(batch.numbers, failed))
         else:
             answers.update(end)
