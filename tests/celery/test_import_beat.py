@@ -11,7 +11,10 @@ from typing import Any
 
 import pytest
 import yaml
+from celery import Celery
 
+from detent.cli.beat_sources import zone_of_app
+from detent.errors import UsageError
 from tests.support.celery.stage import PROJECT
 from tests.support.servers import Server
 
@@ -184,3 +187,12 @@ def test_keys_of_redbeat_are_read(tmp_path: Path, redis_server: Server) -> None:
     assert found["nightly"]["job"]["target"]["queue"] == "reports"
     assert found["poll"]["job"]["schedule"] == "every 5m"
     assert "It is disabled in beat, so the job is paused." in found["poll"]["explanation"]
+
+
+def test_an_app_in_the_local_time_of_its_machine_needs_a_timezone() -> None:
+    app = Celery("local", set_as_current=False)
+    app.conf.enable_utc = False
+    with pytest.raises(UsageError, match="give --timezone"):
+        zone_of_app(app)
+    app.conf.timezone = "Europe/Berlin"
+    assert zone_of_app(app) == "Europe/Berlin"

@@ -45,11 +45,11 @@ def masked_headers(headers: Mapping[str, str | SecretRef]) -> dict[str, str | Se
 
 
 def literal_warnings(target: Target) -> list[str]:
-    """Not of templates, which most often name a secret of the payload."""
+    """Not of templates, which most often name a secret of the payload. Only HTTP targets have them."""
     headers = target.headers if isinstance(target, HttpTarget) else {}
     return [
         f"The header {name} is stored as plain text, which every key with a scope above read can see: store its value "
         f'with `detent secret set NAME`, and write {{"secret": "NAME"}} instead.'
         for name in literal_secrets(target)
-        if not is_template(str(headers[name]))
+        if not is_template(str(headers.get(name, "")))
     ]
