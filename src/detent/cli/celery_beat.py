@@ -114,13 +114,13 @@ def _loaded(name: str) -> Any:
     try:
         from detent.targets.celery.app_client import load_celery_app
     except ImportError as error:
-        raise UsageError("Celery is not installed: install `detent[celery]` beside the app.") from error
+        raise UsageError("Celery is not installed: install `detent[celery]` where the app is installed.") from error
     if "" not in sys.path and str(Path.cwd()) not in sys.path:
         sys.path.insert(0, str(Path.cwd()))  # as `celery -A` does
     try:
         return load_celery_app(name)
     except ImportError as error:
-        raise UsageError("Celery is not installed: install `detent[celery]` beside the app.") from error
+        raise UsageError("Celery is not installed: install `detent[celery]` where the app is installed.") from error
 
 
 def _show(found: BeatTranslation, options: BeatOptions) -> None:

@@ -1,6 +1,6 @@
 """Crontabs of Celery, as five fields of cron.
 
-Celery reads names, ranges that run backwards (`fri-mon`) and steps in its own way, and wants a day that fits both the
+Celery reads names, ranges that run backwards (`fri-mon`) and steps in its own way, and needs a day that fits both the
 day of the month and the day of the week. The values of each field are computed as Celery does, and written as cron
 reads them.
 """

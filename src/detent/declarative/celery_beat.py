@@ -1,7 +1,7 @@
 """Imports the schedule of Celery beat: a job for every entry that can be one, and a sentence for every entry.
 
 An entry is the same whether an app, a table of django-celery-beat or a key of RedBeat has it. What differs between beat
-and detent is said with the entry, or once for all of them.
+and detent is reported with the entry, or once for all of them.
 """
 
 from __future__ import annotations
@@ -124,7 +124,7 @@ def _schedule(entry: BeatEntry, remarks: list[str]) -> dict[str, Any]:
         case BeatCrontab() as crontab:
             if not crontab.both_days:
                 return {"schedule": crontab.cron}
-            remarks.append("Both kinds of days are restricted: Celery wants days that fit both (day_match: and).")
+            remarks.append("Both kinds of days are restricted: Celery requires days that fit both (day_match: and).")
             return {"schedule": crontab.cron, "day_match": "and"}
         case BeatInterval(seconds=seconds, relative=relative):
             milliseconds = round(seconds * 1000)

@@ -1,7 +1,7 @@
 """Checks of a topic target at registration. No I/O.
 
 Each protocol has its own rules: what its URL may say, what a topic may be called, how large a message may be. A broker
-may be configured otherwise; the limits here are those that it has if nobody changes them.
+may be configured otherwise; the limits here are its defaults.
 """
 
 from __future__ import annotations

@@ -32,7 +32,7 @@ from detent.targets.guard import AddressRefusedError
 
 STATE_KEY = "celery-task-meta-"
 DEFAULT_QUEUE = "celery"
-# Longer ones are results that nobody should load into a scheduler.
+# Longer results are not parsed.
 LONGEST_STATE = 16 * 1024 * 1024
 
 Credentials = tuple[object, object] | None

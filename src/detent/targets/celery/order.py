@@ -77,8 +77,8 @@ def order_of(call: Call) -> TaskOrder:
 
 
 def task_id_of(call: Call) -> str:
-    """The same when a run is sent again because its node was lost: whoever executes it can recognise it, and its state
-    is found. Another one for a retry: workers refuse the id of a task that was revoked, and a result backend would
+    """The same when a run is sent again because its node was lost: tasks can recognise it, and its state is
+    found. Another one for a retry: workers refuse the id of a task that was revoked, and a result backend would
     still have the outcome of the attempt before. Ids of runs are unique in one cluster only, those of jobs everywhere.
     """
     return str(uuid5(UUID(call.job_id), f"{call.run_id}/{call.attempt - call.lost}"))

@@ -369,7 +369,7 @@ def _frames(buffer: bytearray) -> Iterator[tuple[int, FrameTypes]]:
     try:
         while len(buffer) - start >= _HEAD.size:
             if buffer[start : start + 4] == b"AMQP":
-                raise ValueError("it wants another version of AMQP")
+                raise ValueError("it requires another version of AMQP")
             size = _HEAD.unpack_from(buffer, start)[2]
             if size > MAX_FRAME_BYTES:
                 raise ValueError("a frame is too large")

@@ -214,11 +214,11 @@ class KafkaClient:
     def _hand_over(self) -> None:
         if self._reports:
             reports, self._reports = self._reports, []
-            self._tell(self._take, reports)
+            self._call_in_loop(self._take, reports)
 
     def _failed(self, error: Any) -> None:
-        """An error of the client, not of a message. It would try again with the same credentials for ever, and after a
-        fatal one it sends nothing more: the next batch gets a new client."""
+        """An error of the client, not of a message. It would not stop to try the same credentials, and after a fatal one
+        it sends nothing more: the next batch gets a new client."""
         if error.name() in REFUSED_CLIENT:
             self.failure = Failed(f"{self._peer} refused the connection: {words_of(error)}.", retryable=False)
         elif error.name() == "_SSL" and not self._reached:  # later, one of the brokers may restart
@@ -226,9 +226,9 @@ class KafkaClient:
         elif error.fatal():
             self.failure = Failed(f"The connection to {self._peer} was given up: {words_of(error)}.")
         if self.failure is not None:
-            self._tell(self._fail, self.failure)
+            self._call_in_loop(self._fail, self.failure)
 
-    def _tell(self, step: Any, *arguments: Any) -> None:
+    def _call_in_loop(self, step: Any, *arguments: Any) -> None:
         try:
             self._loop.call_soon_threadsafe(step, *arguments)
         except RuntimeError:  # the loop is closed: no run waits for it

@@ -250,7 +250,7 @@ class _MqttConnection(asyncio.Protocol):
         words = self._reason or (str(error) if error is not None else "The broker closed the connection.")
         if not self._opened.done():
             self._opened.set_exception(ConnectionError(words))
-            self._opened.exception()  # whoever waited may have been cancelled
+            self._opened.exception()  # the caller that waited may have been cancelled
         for sent in self._under_way.values():
             if not sent.answer.done():
                 sent.answer.set_result(

@@ -30,7 +30,7 @@ NO_CREDENTIALS = (
 )
 
 _THROTTLING = ("Throttl", "TooManyRequests", "RequestLimitExceeded", "SlowDown", "KmsThrottled")
-# Whoever has such keys can send nothing at all. Other refusals may concern one queue.
+# With such keys nothing at all can be sent. Other refusals may concern one queue.
 _UNKNOWN_CLIENT = ("InvalidClientTokenId", "SignatureDoesNotMatch", "UnrecognizedClient", "InvalidAccessKeyId")
 
 Entry = dict[str, Any]
