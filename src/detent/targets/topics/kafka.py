@@ -217,8 +217,8 @@ class KafkaClient:
             self._call_in_loop(self._take, reports)
 
     def _failed(self, error: Any) -> None:
-        """An error of the client, not of a message. It would not stop to try the same credentials, and after a fatal one
-        it sends nothing more: the next batch gets a new client."""
+        """An error of the client, not of a message. It would repeat the same credentials without end, and after a fatal
+        one it sends nothing more: the next batch gets a new client."""
         if error.name() in REFUSED_CLIENT:
             self.failure = Failed(f"{self._peer} refused the connection: {words_of(error)}.", retryable=False)
         elif error.name() == "_SSL" and not self._reached:  # later, one of the brokers may restart
