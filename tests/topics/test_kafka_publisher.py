@@ -13,6 +13,7 @@ from typing import Any
 from uuid import uuid4
 
 import pytest
+from confluent_kafka import KafkaError
 from yarl import URL
 
 from detent.domain.run import Failed
@@ -132,6 +133,19 @@ async def test_waiting_for_a_cluster_keeps_no_thread_of_the_loop(server: KafkaSe
     (answer,) = await publisher.publish([message_to(fresh_topic(), 1)])
     await publisher.close()
     assert isinstance(answer, Receipt)
+
+
+async def test_a_login_that_fails_after_others_have_succeeded_is_tried_once_more(publisher: KafkaPublisher) -> None:
+    """A broker that stops while a client logs in looks the same as one that refuses it."""
+    topic = fresh_topic()
+    await publisher.publish([message_to(topic, 1)])
+    client = publisher._client
+    assert client is not None
+    client._failed(KafkaError(KafkaError._AUTHENTICATION))
+    assert client.failure is not None and client.failure.retryable
+    (answer,) = await publisher.publish([message_to(topic, 2)])
+    assert isinstance(answer, Receipt)
+    assert publisher._client is not client
 
 
 @asynccontextmanager

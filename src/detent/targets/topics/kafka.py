@@ -220,7 +220,8 @@ class KafkaClient:
         """An error of the client, not of a message. It would repeat the same credentials without end, and after a fatal
         one it sends nothing more: the next batch gets a new client."""
         if error.name() in REFUSED_CLIENT:
-            self.failure = Failed(f"{self._peer} refused the connection: {words_of(error)}.", retryable=False)
+            # Later, a broker that restarts may have broken off: the next client learns whether it is refused.
+            self.failure = Failed(f"{self._peer} refused the connection: {words_of(error)}.", retryable=self._reached)
         elif error.name() == "_SSL" and not self._reached:  # later, one of the brokers may restart
             self.failure = Failed(f"TLS with {self._peer} failed: {words_of(error)}.")
         elif error.fatal():
