@@ -58,6 +58,16 @@ async def test_a_broker_that_is_away_is_named_in_a_warning(api: ApiClient) -> No
     assert any(f"127.0.0.1:{port} cannot be reached" in text for text in changed["warnings"])
 
 
+async def test_brokers_of_celery_and_of_dead_letters_are_tried_too(api: ApiClient) -> None:
+    port, other = free_port(), free_port()
+    celery = {"type": "celery", "task": "shop.report", "broker_url": f"redis://127.0.0.1:{port}/0"}
+    dead = {"url": f"nats://127.0.0.1:{other}", "topic": "dead"}
+    document = {"name": "j", "schedule": "every 1h", "target": celery, "dead_letter_topic": dead}
+    made = await api.good("POST", "/api/v1/jobs", 201, json=document)
+    away = [text for text in made["warnings"] if "cannot be reached from here now" in text]
+    assert [text.split()[3] for text in away] == [f"127.0.0.1:{port}", f"127.0.0.1:{other}"]
+
+
 async def test_a_broker_that_answers_causes_no_warning(api: ApiClient) -> None:
     server = await asyncio.start_server(lambda _reader, writer: writer.close(), "127.0.0.1", 0)
     async with server:

@@ -9,7 +9,7 @@ from uuid import uuid4
 import pytest
 
 from detent.domain.job import CeleryTarget, TargetCredentials
-from detent.domain.run import Cancelled, Failed, Succeeded
+from detent.domain.run import INTERRUPTED, Cancelled, Failed, Succeeded
 from detent.domain.target_access import PUBLIC_ONLY
 from detent.targets.celery.order import task_id_of
 from detent.targets.celery.runner import CeleryTargetRunner
@@ -90,7 +90,7 @@ async def test_a_cancelled_run_revokes_its_task(
     call = new_call(CeleryTarget("shop.slow", broker_url=url, result_backend=url, queue="shop", args=[30]))
     running = asyncio.create_task(runner(call))
     await until(lambda: executions(running_shop, task_id_of(call)), 20, "the task to start")
-    running.cancel()
+    running.cancel(INTERRUPTED)  # as a worker does for a timeout or a request
     with pytest.raises(asyncio.CancelledError):
         await running
     again = await until(
@@ -98,6 +98,45 @@ async def test_a_cancelled_run_revokes_its_task(
     )
     assert b'"REVOKED"' in again
     assert task_id_of(call) not in running_shop.finished()
+
+
+async def test_a_task_whose_node_stops_goes_on_and_is_followed_by_the_next_node(
+    runner: CeleryTargetRunner, redis_server: Server, running_shop: Shop
+) -> None:
+    url = redis_server.url
+    call = new_call(CeleryTarget("shop.slow", broker_url=url, result_backend=url, queue="shop", args=[2]))
+    running = asyncio.create_task(runner(call))
+    await until(lambda: executions(running_shop, task_id_of(call)), 20, "the task to start")
+    running.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await running
+    # The worker records no state while the task runs, so it is sent again under the same id.
+    rescued = new_call(call.target, job_id=call.job_id, attempt=2, lost=1)
+    assert succeeded(await runner(rescued))["result"] == "done"
+
+
+async def test_a_task_that_raises_a_group_of_exceptions_fails_its_run_and_no_other(
+    runner: CeleryTargetRunner, redis_server: Server, followed: CeleryTarget
+) -> None:
+    url = redis_server.url
+    broken = CeleryTarget("shop.fails_twice", broker_url=url, result_backend=url, queue="shop")
+    async with asyncio.timeout(30):
+        outcome, other = await asyncio.gather(runner(new_call(broken)), runner(new_call(followed, [1])))
+    assert "both servers are away" in failed(outcome).error
+    assert "ExceptionGroup" in failed(outcome).kinds
+    assert succeeded(other)["state"] == "SUCCESS"
+
+
+async def test_a_state_that_cannot_be_read_fails_one_run_only(
+    runner: CeleryTargetRunner, redis_server: Server, followed: CeleryTarget, running_shop: Shop
+) -> None:
+    call = new_call(followed, [1])
+    meta = '{"status": "SUCCESS", "result": ' + "[" * 900 + "]" * 900 + "}"
+    running_shop.store.set(f"celery-task-meta-{task_id_of(call)}", meta)
+    async with asyncio.timeout(30):
+        outcome, other = await asyncio.gather(runner(call), runner(new_call(followed, [2])))
+    assert isinstance(outcome, Failed | Succeeded)
+    assert succeeded(other)["state"] == "SUCCESS"
 
 
 async def test_a_run_whose_node_was_lost_follows_the_task_that_was_sent(

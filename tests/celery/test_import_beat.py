@@ -11,8 +11,14 @@ from typing import Any
 
 import pytest
 import yaml
+from celery import Celery
 
+from detent.cli.beat_sources import zone_of_app
+from detent.errors import UsageError
+from tests.cli.command_line import CommandLine
+from tests.cli.real_server import running
 from tests.support.celery.stage import PROJECT
+from tests.support.postgres import Postgres
 from tests.support.servers import Server
 
 DJANGO = """
@@ -184,3 +190,29 @@ def test_keys_of_redbeat_are_read(tmp_path: Path, redis_server: Server) -> None:
     assert found["nightly"]["job"]["target"]["queue"] == "reports"
     assert found["poll"]["job"]["schedule"] == "every 5m"
     assert "It is disabled in beat, so the job is paused." in found["poll"]["explanation"]
+
+
+def test_an_app_in_the_local_time_of_its_machine_needs_a_timezone() -> None:
+    app = Celery("local", set_as_current=False)
+    app.conf.enable_utc = False
+    with pytest.raises(UsageError, match="give --timezone"):
+        zone_of_app(app)
+    app.conf.timezone = "Europe/Berlin"
+    assert zone_of_app(app) == "Europe/Berlin"
+
+
+def test_disabled_entries_become_paused_jobs_and_a_second_import_names_those_that_are_not(
+    tmp_path: Path, redis_server: Server, postgres: Postgres
+) -> None:
+    url = redis_server.url.replace("/0", "/6")
+    program(tmp_path, REDBEAT, url)
+    beat = ("import", "celery-beat", "--redbeat-url", url, "--broker-url", "redis://127.0.0.1:1/0", "--yes")
+    with postgres.database_apart() as database, running(tmp_path, database) as server, server.client as client:
+        command_line = CommandLine(tmp_path, server.url)
+        assert command_line(*beat).code == 0
+        assert client.get_job("poll")["status"] == "paused"
+        assert client.get_job("nightly")["status"] == "active"
+        client.resume_job("poll")  # as an import leaves it that is interrupted
+        again = command_line(*beat)
+        assert again.code == 0
+        assert "active here: poll. To pause one, run `detent job pause NAME`." in again.err

@@ -232,6 +232,41 @@ async def test_notes_are_made_by_history_itself_for_dead_runs_only(store: Store,
     assert [tuple(row) for row in rows] == [(at + timedelta(seconds=2), 7)]
 
 
+async def test_notes_of_purged_jobs_are_deleted_and_delay_no_others(store: Store, sql: Any) -> None:
+    """As nodes of an older release leave them: they purge jobs, and do not know the notes."""
+    await add(store, "import", dead_letter_topic=TopicTarget("nats://n.example", "dead"))
+    note = (
+        "INSERT INTO dead_letters (job, scheduled_at, serial, token, revision, attempt, finished_at)"
+        " SELECT $1, now() + g * interval '1 s', 0, 7, 1, 1, now() FROM generate_series(1, $2) g"
+    )
+    await sql.execute(note, 1_000_000, 50)
+    await sql.execute(note, await sql.fetchval("SELECT job FROM jobs"), 1)
+    letters = await store.dead_letter_topics.take(1, timedelta(seconds=90))
+    while not letters:
+        letters = await store.dead_letter_topics.take(1, timedelta(seconds=90))
+    assert [letter.job for letter in letters] == ["import"]
+    while await sql.fetchval("SELECT count(*) FROM dead_letters WHERE job = 1000000"):
+        assert await store.dead_letter_topics.take(1, timedelta(seconds=90)) == []
+    assert await waiting(sql) == 1
+
+
+async def test_a_note_that_no_message_can_be_made_of_is_put_off_with_its_error(
+    store: Store, start: StartSession, nats: Broker, runner: TopicTargetRunner, topic: str, look: Any
+) -> None:
+    def broken_call(*_arguments: Any) -> Call:
+        raise RecursionError("too deep")
+
+    await nats.create(topic)
+    metrics = Metrics()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(forwarding, "call_of_letter", broken_call)
+        await start(broken, topic=runner, metrics=metrics)
+        await add(store, "import", dead_letter_topic=nats.target(topic))
+        error = await until(lambda: look.fetchval("SELECT error FROM dead_letters"), 20, "the first try")
+    assert "RecursionError: too deep" in error
+    await forwarded(metrics)
+
+
 async def test_a_job_without_the_field_is_stored_as_versions_before_read_it(store: Store, sql: Any) -> None:
     await add(store, "import")
     assert b"dead_letter_topic" not in encode(await sql.fetchval("SELECT definition FROM jobs"))

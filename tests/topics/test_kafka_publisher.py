@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import asyncio
 import socket
+import ssl
 import struct
 from collections.abc import AsyncIterator, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager
+from typing import Any
 from uuid import uuid4
 
 import pytest
+from confluent_kafka import KafkaError
 from yarl import URL
 
 from detent.domain.run import Failed
@@ -18,6 +22,7 @@ from detent.targets.guard import AddressRefusedError
 from detent.targets.topics.kafka import KafkaPublisher, open_publisher
 from detent.targets.topics.kafka_settings import bootstrap_of, client_settings
 from detent.targets.topics.publisher import BrokerAddress, BrokerRefusedError, Receipt, TopicMessage
+from tests.support.relay import dial, greeting_with
 from tests.topics.cloud_servers import KafkaServer, direct_dial, running_kafka
 
 
@@ -107,6 +112,40 @@ async def test_wrong_credentials_are_refused_in_the_words_of_the_broker() -> Non
         with pytest.raises(BrokerRefusedError, match="Wrong user name or password, says the broker"):
             await publisher.publish([message_to("any", 1)])
         await publisher.close()
+
+
+async def test_a_failed_tls_handshake_is_no_refusal_because_the_broker_may_restart() -> None:
+    async with greeting_with(b"not TLS\r\n" * 10) as port:
+        address = BrokerAddress(URL(f"kafkas://127.0.0.1:{port}"), tls=ssl.create_default_context())
+        publisher = open_publisher(address, direct_dial)
+        with pytest.raises(OSError, match="TLS with"):
+            await publisher.publish([message_to("any", 1)])
+        await publisher.close()
+
+
+async def test_waiting_for_a_cluster_keeps_no_thread_of_the_loop(server: KafkaServer) -> None:
+    class NoThreads(ThreadPoolExecutor):
+        def submit(self, *_work: Any, **_options: Any) -> Any:
+            raise AssertionError("a thread of the loop is used")
+
+    publisher = open_publisher(address_of(server), dial)
+    asyncio.get_running_loop().set_default_executor(NoThreads(1))
+    (answer,) = await publisher.publish([message_to(fresh_topic(), 1)])
+    await publisher.close()
+    assert isinstance(answer, Receipt)
+
+
+async def test_a_login_that_fails_after_others_have_succeeded_is_tried_once_more(publisher: KafkaPublisher) -> None:
+    """A broker that stops while a client logs in looks the same as one that refuses it."""
+    topic = fresh_topic()
+    await publisher.publish([message_to(topic, 1)])
+    client = publisher._client
+    assert client is not None
+    client._failed(KafkaError(KafkaError._AUTHENTICATION))
+    assert client.failure is not None and client.failure.retryable
+    (answer,) = await publisher.publish([message_to(topic, 2)])
+    assert isinstance(answer, Receipt)
+    assert publisher._client is not client
 
 
 @asynccontextmanager

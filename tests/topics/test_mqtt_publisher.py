@@ -13,10 +13,10 @@ import pytest
 from yarl import URL
 
 from detent.domain.run import Failed, NotBegun
-from detent.targets.topics import mqtt
+from detent.targets.topics import mqtt, mqtt_packets
 from detent.targets.topics.publisher import Answer, BrokerAddress, BrokerRefusedError, Publisher, Receipt, TopicMessage
 from tests.support.brokers import MAX_MESSAGE_BYTES, PASSWORD, USER, Mosquitto
-from tests.support.relay import dial, greeting_with, relay_to, tls_of
+from tests.support.relay import Listener, dial, greeting_with, relay_to, tls_of
 from tests.support.waiting import until
 
 
@@ -203,3 +203,22 @@ async def test_a_broker_of_an_older_mqtt_is_refused_in_words() -> None:
     async with greeting_with(b"\x20\x02\x00\x01") as port, publishing(f"mqtt://127.0.0.1:{port}") as publisher:
         with pytest.raises(BrokerRefusedError, match="does not accept MQTT 5"):
             await publisher.publish([message()])
+
+
+@pytest.mark.parametrize("properties", [b"\x00", b"\x03\x21\x00\x00"], ids=["none", "receive maximum 0"])
+async def test_a_broker_that_accepts_a_connection_and_closes_it_uses_up_an_attempt(properties: bytes) -> None:
+    """Otherwise its runs would return to their queue for ever."""
+
+    class ClosingBroker(Listener):
+        async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+            await reader.read(1000)
+            writer.write(bytes([mqtt_packets.CONNACK, 2 + len(properties), 0, 0]) + properties)
+
+    broker = ClosingBroker()
+    async with broker.listening(), publishing(f"mqtt://127.0.0.1:{broker.port}") as publisher:
+        for number in range(20):
+            try:
+                (answer,) = await publisher.publish([message(number=number)])
+            except OSError:
+                continue
+            assert isinstance(answer, Failed)

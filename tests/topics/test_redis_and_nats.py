@@ -7,11 +7,16 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from yarl import URL
 
 from detent.domain.job import TargetCredentials, TopicTarget
+from detent.targets.topics.nats import NatsPublisher
+from detent.targets.topics.publisher import BrokerAddress, Receipt, TopicMessage
 from detent.targets.topics.runner import TopicTargetRunner
+from tests.support.waiting import until
 from tests.targets.target_helpers import failed, succeeded
 from tests.topics.brokers import NatsBroker, RedisBroker, running_broker
+from tests.topics.cloud_servers import direct_dial
 from tests.topics.conftest import Start
 from tests.topics.topic_calls import topic_call
 
@@ -170,3 +175,24 @@ async def test_an_element_of_a_list_is_one_json_document(
     assert receipt == {"list": topic, "length": 1}
     (message,) = await redis.read(topic)
     assert (message.payload["data"] if mode == "cloudevents" else message.payload) == {"a": 1}
+
+
+async def test_a_connection_of_nats_that_ends_late_does_not_take_the_next_one_with_it(
+    start_broker: Start, topic: str
+) -> None:
+    nats = start_broker("nats")
+    await nats.create(topic)
+    publisher = NatsPublisher(BrokerAddress(URL(nats.url)), direct_dial)
+    message = TopicMessage(topic, b"1", {}, "key", "first")
+    assert isinstance((await publisher.publish([message]))[0], Receipt)
+    former, ended = publisher._client, asyncio.Event()
+    assert former is not None
+    former._transport.wait_closed = ended.wait  # type: ignore[method-assign]
+    ending = asyncio.create_task(former.close())
+    await until(lambda: former.is_closed, 10, "the connection to end")
+    assert isinstance((await publisher.publish([message]))[0], Receipt)
+    current = publisher._client
+    ended.set()
+    await ending
+    assert publisher._client is current
+    await publisher.close()

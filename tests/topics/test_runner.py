@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import socket
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from typing import Any
 
@@ -21,6 +21,8 @@ from detent.targets.policies import FixedPolicy
 from detent.targets.topics import clients, shared
 from detent.targets.topics import runner as runner_module
 from detent.targets.topics.clients import available_protocols, opener_of
+from detent.targets.topics.dial import GuardedDial
+from detent.targets.topics.publisher import Receipt, TopicMessage
 from detent.targets.topics.runner import TopicTargetRunner
 from detent.worker.execute import execute
 from tests.support.servers import free_port
@@ -304,3 +306,33 @@ class _Names(AbstractResolver):
 
     async def close(self) -> None:
         pass
+
+
+async def test_a_run_that_leaves_while_earlier_parts_of_its_batch_are_sent_is_not_sent(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(shared, "MOST_BYTES", 1)
+    sent: list[str] = []
+    begun, go_on = asyncio.Event(), asyncio.Event()
+
+    class SlowPublisher:
+        async def publish(self, messages: Sequence[TopicMessage]) -> list[Receipt]:
+            sent.extend(message.deduplication_id for message in messages)
+            begun.set()
+            await go_on.wait()
+            return [Receipt({})] * len(messages)
+
+        async def close(self) -> None:
+            return None
+
+    dial = GuardedDial(1, PRIVATE_TOO, None, "redis")
+    publisher = shared.SharedPublisher(SlowPublisher, dial, "server")
+    runs = [
+        asyncio.create_task(publisher.publish(TopicMessage("orders", b"12", {}, "key", name)))
+        for name in ("first", "leaves", "last")
+    ]
+    await begun.wait()
+    runs[1].cancel()
+    go_on.set()
+    await asyncio.gather(*runs, return_exceptions=True)
+    assert sent == ["first", "last"]

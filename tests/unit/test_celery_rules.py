@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from detent.declarative.check import check
+from detent.domain.celery_rules import shown_url
 from detent.domain.job import CeleryTarget, needs_of
 from detent.domain.serving import Unserved, place_of, unserved_sentence
 from detent.domain.target_access import PUBLIC_ONLY, registration_fault
@@ -69,11 +70,21 @@ def test_defaults_are_not_stored() -> None:
     assert '"target":{"type":"celery","task":"shop.report","app":"shop:app"}' in prepared.definition
 
 
-def test_the_port_of_a_broker_has_to_be_opened_to_the_tenant() -> None:
-    fault = registration_fault(PUBLIC_ONLY, check(job(broker_url="redis://redis.example.org"), NOW).spec)
-    assert fault is not None
-    assert fault.pattern == "redis.example.org:6379"
-    assert registration_fault(PUBLIC_ONLY, check(job(app="shop:app"), NOW).spec) is None
+@pytest.mark.parametrize(
+    ("server", "pattern"),
+    [
+        ({"broker_url": "redis://redis.example.org"}, None),
+        ({"broker_url": "amqps://rabbit.example.org"}, None),
+        ({"broker_url": "redis://10.1.2.3"}, "10.1.2.3:6379"),
+        ({"broker_url": "redis://redis.example.org:5432"}, "redis.example.org:5432"),
+        ({"broker_url": "redis://redis.example.org", "result_backend": "redis://10.1.2.3/1"}, "10.1.2.3:6379"),
+        ({"app": "shop:app"}, None),
+    ],
+)
+def test_a_broker_obeys_the_rules_of_topics(server: dict[str, str], pattern: str | None) -> None:
+    """Its own port is open at public addresses; a private one has to be allowed with its port."""
+    fault = registration_fault(PUBLIC_ONLY, check(job(**server), NOW).spec)
+    assert (fault and fault.pattern) == pattern
 
 
 def test_only_workers_that_have_an_app_claim_its_runs() -> None:
@@ -89,3 +100,8 @@ def test_a_run_that_no_worker_serves_says_what_to_start() -> None:
     )
     lack = Unserved(place_of("default", "celery"), True, (), ())
     assert "install `detent[celery]`" in unserved_sentence(lack)
+
+
+def test_a_refused_url_is_shown_without_its_password() -> None:
+    for password in ("hunter2", "hun/ter2", "hun@ter2"):
+        assert shown_url(f"sqs://user:{password}@host/0") == "'sqs://…@host/0'"

@@ -39,6 +39,10 @@ def entries_of_app(app: Any) -> list[BeatEntry]:
 
 
 def zone_of_app(app: Any) -> str:
+    if not app.conf.timezone and not app.conf.enable_utc:
+        raise UsageError(
+            "The app uses the local time of its machine (enable_utc is False, and it has no timezone): give --timezone."
+        )
     return str(app.conf.timezone or "UTC")
 
 

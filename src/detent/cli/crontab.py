@@ -19,6 +19,7 @@ from detent.errors import UsageError
 if TYPE_CHECKING:
     from collections.abc import Collection, Sequence
 
+    from detent.client import JsonClient
     from detent.declarative.crontab import ImportOptions, ImportVerdict, Translation
     from detent.declarative.jobs_file import Declared
 
@@ -218,6 +219,7 @@ def create_jobs(
         else:
             output.say(summary(plan))
         if not plan.changes:
+            _report_active(client, paused)
             return 0
         if not output.agreed(yes, "Create these jobs?", again):
             output.say("Nothing was created.")
@@ -228,6 +230,16 @@ def create_jobs(
     parts = [f"{count} {word}" for word, count in done.items() if count]
     output.say(f"Done: {', '.join(parts)}. {after}.")
     return 0
+
+
+def _report_active(client: JsonClient, names: Collection[str]) -> None:
+    """An import that was interrupted has created them and not paused them; or they were resumed since."""
+    active = [name for name in sorted(names) if client.get_job(name)["status"] == "active"]
+    if active:
+        output.say(
+            f"note: Disabled where they are imported from, and active here: {', '.join(active)}. To pause one, run "
+            "`detent job pause NAME`."
+        )
 
 
 def _hint(file: str) -> str:

@@ -1,7 +1,7 @@
 """Imports the schedule of Celery beat: a job for every entry that can be one, and a sentence for every entry.
 
 An entry is the same whether an app, a table of django-celery-beat or a key of RedBeat has it. What differs between beat
-and detent is said with the entry, or once for all of them.
+and detent is reported with the entry, or once for all of them.
 """
 
 from __future__ import annotations

@@ -114,7 +114,7 @@ def read_server(url: str, field: str) -> CeleryServer:
 
 def shown_url(url: str) -> str:
     """For a message: without what may be a password."""
-    return repr(re.sub(r"//[^/@]*@", "//…@", url[:200]))
+    return repr(re.sub(r"//.*@", "//…@", url)[:200])
 
 
 def _host_and_port(authority: str, scheme: str, field: str) -> tuple[str, int]:

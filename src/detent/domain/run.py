@@ -94,6 +94,11 @@ class Call(Struct, frozen=True):
         return self.window()
 
 
+INTERRUPTED = "the run was cancelled or timed out"
+"""The message with which a task is cancelled because its run is to end. A task that is cancelled without it leaves its
+run to another node, with what the run began elsewhere."""
+
+
 class Succeeded(Struct, frozen=True):
     result: str | None = None
 

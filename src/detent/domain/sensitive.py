@@ -52,5 +52,5 @@ def literal_warnings(target: Target) -> list[str]:
         f"The header {name} is stored as plain text, which every key with a scope above read can see: store its value "
         f'with `detent secret set NAME`, and write {{"secret": "NAME"}} instead.'
         for name in literal_secrets(target)
-        if not is_template(str(headers[name]))
+        if not is_template(str(headers.get(name, "")))
     ]

@@ -14,7 +14,6 @@ from typing import NamedTuple
 from yarl import URL
 
 from detent.domain.addresses import Address, address_fault, faces, read_address
-from detent.domain.celery_rules import read_server
 from detent.domain.job import DEFAULT_TENANT, CeleryTarget, HttpTarget, JobSpec, TopicTarget
 from detent.domain.target_patterns import GUARDED_PORTS, TargetPattern
 from detent.domain.topics import is_own_port, protocol_of, server_of
@@ -76,10 +75,10 @@ class TargetRules:
             return TargetFault(f"{fault.reason}, and {UNREAD}", retryable=True)
         return fault
 
-    def without_port_guard(self) -> TargetRules:
-        """For a client of the protocol that a guarded port belongs to. At private addresses, that port still has to be
-        named: who allowed a network for HTTP calls did not open its brokers."""
-        if not self.guard_ports:
+    def for_protocol(self, protocol: str, port: int) -> TargetRules:
+        """The rules for a client of this protocol: at public addresses, its own port is open although it is guarded. At
+        private ones, that port still has to be named: who allowed a network for HTTP calls did not open its brokers."""
+        if not self.guard_ports or not is_own_port(protocol, port):
             return self
         naming = [pattern for pattern in self.patterns if pattern.port is not None]
         return TargetRules(naming, allow_private=self.allow_private, guard_ports=False, unread=self.unread)
@@ -125,31 +124,30 @@ def registration_fault(rules: TargetRules, spec: JobSpec) -> TargetFault | None:
     urls = [spec.target.url] if isinstance(spec.target, HttpTarget) else []
     if spec.notify_url is not None:
         urls.append(spec.notify_url)
-    if isinstance(spec.target, CeleryTarget):
-        urls += _celery_origins(spec.target)
     faults = [_url_fault(rules, url[: _end_of_origin(url)]) for url in urls]
-    if isinstance(spec.target, TopicTarget):
-        faults.append(topic_fault(rules, spec.target.url))
-    if spec.dead_letter_topic is not None:
-        faults.append(topic_fault(rules, spec.dead_letter_topic.url))
+    faults += [topic_fault(rules, url) for url in broker_urls(spec)]
+    if isinstance(spec.target, CeleryTarget) and spec.target.result_backend is not None:
+        faults.append(topic_fault(rules, spec.target.result_backend))
     return next((fault for fault in faults if fault is not None), None)
 
 
-def _celery_origins(target: CeleryTarget) -> list[str]:
-    """Hosts and ports, in a form that has both."""
-    named = (("broker_url", target.broker_url), ("result_backend", target.result_backend))
-    servers = [read_server(url, field) for field, url in named if url is not None]
-    return [f"http://{f'[{host}]' if ':' in host else host}:{port}" for _, host, port, _ in servers]
+def broker_urls(spec: JobSpec) -> list[str]:
+    """The servers that the messages of a job go to."""
+    target, dead = spec.target, spec.dead_letter_topic
+    found = [] if dead is None else [dead.url]
+    if isinstance(target, TopicTarget):
+        return [target.url, *found]
+    return [target.broker_url, *found] if isinstance(target, CeleryTarget) and target.broker_url is not None else found
 
 
 @lru_cache(maxsize=1024)
 def topic_fault(rules: TargetRules, url: str) -> TargetFault | None:
-    """What can be known about the server of a topic before a connection."""
+    """What can be known about the server of a topic or of Celery before a connection."""
     try:
         host, port = server_of(URL(url))
     except ValueError:  # refused for its spelling, elsewhere
         return None
-    return _server_fault(rules.without_port_guard() if is_own_port(protocol_of(url), port) else rules, host, port)
+    return _server_fault(rules.for_protocol(protocol_of(url), port), host, port)
 
 
 def _end_of_origin(url: str) -> int:

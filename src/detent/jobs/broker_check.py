@@ -1,4 +1,4 @@
-"""At registration of topic targets: whether their brokers accept a connection now, from this process.
+"""At registration: whether the brokers of topics and Celery tasks accept a connection now, from this process.
 
 Only a hint for the person who creates the job: the worker that sends the messages may be elsewhere. So it takes less
 than a second, looks at a few servers, and never refuses anything.
@@ -57,6 +57,6 @@ class BrokerCheck:
 
 def _sentence(host: str, port: int, why: str) -> str:
     return (
-        f"The broker at {host}:{port} cannot be reached from here now: {why}. The job is stored; its runs fail until a "
-        "worker reaches it: check the URL, or start the broker."
+        f"The broker at {host}:{port} cannot be reached from here now: {why}. The job is stored, and its messages are "
+        "not sent until a worker reaches it: check the URL, or start the broker."
     )

@@ -11,9 +11,9 @@ import asyncio
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING
 
-from detent.domain.job import JobSpec, TopicTarget
+from detent.domain.job import JobSpec
 from detent.domain.registration import PreparedJob
-from detent.domain.target_access import AllowLists, TargetRules, registration_fault
+from detent.domain.target_access import AllowLists, TargetRules, broker_urls, registration_fault
 from detent.store import Store
 from detent.store.db import PoolName
 from detent.targets.policies import ClusterPolicies
@@ -39,9 +39,8 @@ class TenantRules:
         fault = registration_fault(self._rules, job.spec)
         if fault is not None:
             job.warnings.append(f"Calls will be refused: {fault.sentence(self._tenant)}")
-        target = job.spec.target
-        if self._away and isinstance(target, TopicTarget) and target.url in self._away:
-            job.warnings.append(self._away[target.url])
+        if self._away:
+            job.warnings.extend(self._away[url] for url in broker_urls(job.spec) if url in self._away)
 
 
 class _RequestReader:
@@ -67,17 +66,17 @@ class TargetCheck:
         """The rules for these jobs. They are read again before a warning, so that what another node has just allowed
         causes none."""
         rules, name = await self._policies.rules_of(tenant), ""
-        topics: dict[str, None] = {}
+        brokers: dict[str, None] = {}
         for position, spec in enumerate(specs):
             if position % AT_A_TIME == AT_A_TIME - 1:
                 await asyncio.sleep(0)
             if not isinstance(spec, JobSpec):
                 continue
-            if type(spec.target) is TopicTarget and len(topics) < MOST_BROKERS:
-                topics[spec.target.url] = None
+            if len(brokers) < MOST_BROKERS:
+                brokers.update(dict.fromkeys(broker_urls(spec)))
             if not name and registration_fault(rules, spec) is not None:
                 rules, name = await self._policies.renewed(tenant), await self._reader.name_of(tenant)
-        return TenantRules(rules, name, await self._away(tenant, rules, topics) if topics else {})
+        return TenantRules(rules, name, await self._away(tenant, rules, brokers) if brokers else {})
 
     async def _away(self, tenant: int, rules: TargetRules, urls: Iterable[str]) -> dict[str, str]:
         if self._brokers is None:

@@ -1,4 +1,4 @@
-"""Reads the tables of django-celery-beat in the user's database."""
+"""Reads the tables of django-celery-beat, in the database of a Django project."""
 
 from __future__ import annotations
 

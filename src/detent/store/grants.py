@@ -31,7 +31,8 @@ TABLES = {
     "changes": _APPEND,
     "cluster": "SELECT, UPDATE",
     "cursors": _ALL,
-    "dead_letters": _ALL,
+    # Added by note_dead_letter.
+    "dead_letters": "SELECT, UPDATE, DELETE",
     "effect_marks": _ALL,
     "elections": _APPEND,
     "enqueue_grants": _APPEND,

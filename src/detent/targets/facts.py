@@ -1,4 +1,4 @@
-"""The facts of a run that every target gets, as headers: the same names for HTTP calls and for messages to brokers."""
+"""The facts of a run that every target gets, as headers: the same names for HTTP calls, messages and Celery tasks."""
 
 from __future__ import annotations
 

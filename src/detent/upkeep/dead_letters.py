@@ -25,6 +25,7 @@ from detent.errors import DetentError
 from detent.runtime.service import Loop
 from detent.store import Store
 from detent.store.dead_letter_topics import DeadLetter
+from detent.targets.exceptions import describe
 from detent.targets.text import instant_text
 from detent.telemetry.log import logger
 from detent.telemetry.metrics import Metrics
@@ -95,8 +96,8 @@ class DeadLetterForwarder:
         """Why the broker does not have the message; None: it has."""
         try:
             target = msgspec.json.decode(topic, type=TopicTarget)
-            call = await self._secrets.fill_target(call_of_letter(letter, target))
             async with asyncio.timeout(ANSWER_SECONDS):
+                call = await self._secrets.fill_target(call_of_letter(letter, target))
                 outcome = await execute(call, {"topic": self._send})
         except msgspec.MsgspecError as error:
             return f"The dead_letter_topic cannot be read by this version: {error}."
@@ -104,6 +105,9 @@ class DeadLetterForwarder:
             return f"The broker did not acknowledge the message within {ANSWER_SECONDS:g} s."
         except (SecretFault, DetentError) as error:
             return str(error)
+        except Exception as error:  # it has to be put off and given up like any other
+            log.exception("dead run not forwarded", job=letter.job, run=str(run_id(letter.key)))
+            return f"The message could not be made: {describe(error)}"
         match outcome:
             case Succeeded():
                 return None
@@ -144,5 +148,5 @@ def document_of(letter: DeadLetter, key: str) -> dict[str, Any]:
         "attempt": letter.attempt,
         "reason": letter.reason,
         "error": letter.error,
-        "payload": None if letter.payload is None else msgspec.json.decode(letter.payload),
+        "payload": None if letter.payload is None else msgspec.Raw(letter.payload.encode()),
     }

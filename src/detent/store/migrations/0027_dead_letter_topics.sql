@@ -47,7 +47,8 @@ CREATE TABLE dead_letters (
 CREATE INDEX dead_letters_due ON dead_letters (due_at);
 
 -- In the transaction in which the run dies, whichever statement writes it. Status 2 is dead. For all other rows, the condition
--- of the trigger is all that is added.
+-- of the trigger is all that is added. It writes with the rights of the owner: nodes that run while this is migrated have a
+-- role that gets its privileges afterwards, and their runs still end.
 CREATE FUNCTION note_dead_letter() RETURNS trigger LANGUAGE plpgsql AS $$
 BEGIN
     INSERT INTO dead_letters (job, scheduled_at, serial, token, revision, attempt, reason, finished_at, payload)
@@ -60,7 +61,7 @@ END $$;
 
 DO $$
 BEGIN
-    EXECUTE format('ALTER FUNCTION note_dead_letter() SET search_path = %I, pg_temp', current_schema());
+    EXECUTE format('ALTER FUNCTION note_dead_letter() SECURITY DEFINER SET search_path = %I, pg_temp', current_schema());
 END $$;
 
 CREATE TRIGGER note_dead_letter AFTER INSERT ON run_history

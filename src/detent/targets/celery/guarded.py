@@ -25,27 +25,31 @@ from redis.retry import Retry
 
 from detent.domain.celery_rules import CeleryServer
 from detent.domain.target_access import TargetRules
+from detent.domain.topics import protocol_of
 from detent.targets.celery.order import TaskOrder
 from detent.targets.celery.sending import ANSWER_SECONDS, CONNECT_SECONDS, TaskProducer
 from detent.targets.guard import AddressRefusedError
 
 STATE_KEY = "celery-task-meta-"
 DEFAULT_QUEUE = "celery"
-# Longer results are not loaded into a scheduler.
+# Longer results are not parsed.
 LONGEST_STATE = 16 * 1024 * 1024
 
 Credentials = tuple[object, object] | None
 
 
 class _Dial:
-    """Connects to a host at an address that the rules of the tenant allow."""
+    """Connects to a host at an address that the rules of the tenant allow. `topics/dial.py` does the same on the loop;
+    Celery's client blocks, in a thread."""
 
-    def __init__(self, rules: TargetRules) -> None:
+    def __init__(self, rules: TargetRules, scheme: str) -> None:
         self._rules = rules
+        self._protocol = protocol_of(scheme)
 
     def __call__(self, host: str, port: int) -> socket.socket:
         found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
-        faults = [self._rules.fault(str(info[4][0]), port, host) for info in found]
+        rules = self._rules.for_protocol(self._protocol, port)
+        faults = [rules.fault(str(info[4][0]), port, host) for info in found]
         allowed = [info for info, fault in zip(found, faults, strict=True) if fault is None]
         if not allowed:
             raise AddressRefusedError(next(fault for fault in faults if fault is not None))
@@ -122,7 +126,8 @@ class BrokerClient:
     ) -> None:
         self.label = broker.label
         self._broker, self._credentials = broker, credentials
-        self._dial = _Dial(rules)
+        self._rules = rules
+        self._dial = _Dial(rules, broker.scheme)
         app = _OwnCelery("detent", loader="app", fixups=set(), set_as_current=False, autofinalize=True)
         app.conf.update(
             task_serializer="json",
@@ -151,7 +156,7 @@ class BrokerClient:
             userid=username,
             password=password,
             virtual_host=broker.path or ("0" if redis_like else "/"),
-            ssl=_tls_options(broker, redis_like) if broker.tls else None,
+            ssl=_tls_options(broker, redis_like=redis_like) if broker.tls else None,
             transport=_redis_transport(self._dial, broker.tls) if redis_like else _amqp_transport(self._dial),
             connect_timeout=CONNECT_SECONDS,
             transport_options=options,
@@ -160,7 +165,7 @@ class BrokerClient:
     def _open_results(self, backend: CeleryServer, credentials: Credentials) -> Any:
         username, password = credentials or (None, None)
         pool = redis.ConnectionPool(
-            connection_class=_redis_connection(self._dial, backend.tls),
+            connection_class=_redis_connection(_Dial(self._rules, backend.scheme), backend.tls),
             host=backend.host,
             port=backend.port,
             db=int(backend.path or 0),
@@ -168,6 +173,7 @@ class BrokerClient:
             password=password,
             max_connections=1,
             retry=Retry(NoBackoff(), 0),
+            **(_tls_options(backend, redis_like=True) if backend.tls else {}),
         )
         return redis.Redis(connection_pool=pool)
 
@@ -220,7 +226,7 @@ def _meta(text: bytes) -> Mapping[str, Any]:
     return {"unreadable": "The result of the task is not in Celery's JSON form; use an app to read it."}
 
 
-def _tls_options(broker: CeleryServer, redis_like: bool) -> dict[str, Any]:
+def _tls_options(broker: CeleryServer, *, redis_like: bool) -> dict[str, Any]:
     if redis_like:
         return {"ssl_cert_reqs": "required", "ssl_check_hostname": True}
     return {"context": {"check_hostname": True, "purpose": ssl.Purpose.SERVER_AUTH}, "server_hostname": broker.host}

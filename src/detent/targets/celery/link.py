@@ -15,7 +15,7 @@ from collections.abc import Callable, Mapping
 from contextlib import suppress
 from typing import Any
 
-from detent.domain.run import Failed, Succeeded
+from detent.domain.run import Failed, Outcome, Succeeded
 from detent.domain.target_url import TargetError
 from detent.runtime.clock import monotonic
 from detent.targets.celery.order import CeleryClient, RefusedAddress, Reply, TaskOrder
@@ -43,7 +43,7 @@ class CeleryLink:
         self._limit = max_result_bytes
         self._loop = asyncio.get_running_loop()
         self._waiting: deque[TaskOrder] = deque()
-        self._revoked: deque[TaskOrder] = deque()
+        self._abandoned: deque[TaskOrder] = deque()
         self._changed = threading.Condition()
         self._closing = False
         self._ended = False
@@ -65,10 +65,12 @@ class CeleryLink:
             self._changed.notify()
         return True
 
-    def abandon(self, order: TaskOrder) -> None:
-        """Its call was cancelled or has timed out: revoke the task, if it was sent and is followed."""
+    def abandon(self, order: TaskOrder, *, revoke: bool) -> None:
+        """Nothing waits for its reply any more. `revoke`: its run has ended, so its task ends too, if it was sent and
+        is followed."""
         with self._changed:
-            self._revoked.append(order)
+            order.revoke = revoke
+            self._abandoned.append(order)
             self._changed.notify()
 
     @property
@@ -86,14 +88,26 @@ class CeleryLink:
         try:
             while self._wait():
                 self._pass()
+        except Exception as error:
+            log.exception("the thread of a Celery broker failed")
+            self._fail_all(Failed(f"The worker's client of Celery failed: {one_line(describe(error))}"))
         finally:
             self._close_client()
+
+    def _fail_all(self, failed: Failed) -> None:
+        """No order waits for a thread that has ended. What comes next gets another one."""
+        with self._changed:
+            self._ended = True
+            left = [*self._waiting, *self._followed.values()]
+            self._waiting.clear()
+            self._followed.clear()
+        self._reply([(order, failed) for order in left])
 
     def _wait(self) -> bool:
         """Until there is something to do; False: the thread ends."""
         with self._changed:
             idle_since = monotonic()
-            while not (self._waiting or self._revoked or self._closing):
+            while not (self._waiting or self._abandoned or self._closing):
                 left = self._poll_at - monotonic() if self._followed else idle_since + IDLE_SECONDS - monotonic()
                 if left <= 0:
                     if self._followed:
@@ -101,7 +115,7 @@ class CeleryLink:
                     self._ended = True
                     return False
                 self._changed.wait(left)
-            if self._closing and not self._waiting and not self._revoked:
+            if self._closing and not self._waiting and not self._abandoned:
                 self._ended = True
                 return False
         return True
@@ -111,10 +125,13 @@ class CeleryLink:
         replies: list[tuple[TaskOrder, Reply]] = []
         if batch:
             replies += self._send_all([order for order in batch if not order.abandoned])
-        while self._revoked:
-            self._revoke(self._revoked.popleft())
+        self._reply(replies)
+        while self._abandoned:
+            self._leave(self._abandoned.popleft())
         if self._followed and monotonic() >= self._poll_at:
-            replies += self._poll()
+            self._reply(self._poll())
+
+    def _reply(self, replies: list[tuple[TaskOrder, Reply]]) -> None:
         if replies:
             with suppress(RuntimeError):  # the loop is closed: the node has ended
                 self._loop.call_soon_threadsafe(_deliver, replies)
@@ -146,7 +163,7 @@ class CeleryLink:
         """None: the run ends when the task ends. Raises if the broker cannot be reached."""
         follow = client.follows(order)
         if order.task_id in known:
-            found = outcome_of(order.task_id, known[order.task_id], self._limit)
+            found = self._outcome(order.task_id, known[order.task_id])
             if found is not None:
                 return found
         else:
@@ -154,7 +171,6 @@ class CeleryLink:
                 client.send(order, follow=follow)
             except (TypeError, ValueError, TargetError) as error:  # of its arguments, not of the connection
                 return Failed(f"The task was not sent: {one_line(describe(error))}", retryable=False)
-        order.sent = True
         if not follow:
             return Succeeded(as_json({"task_id": order.task_id, "state": "SENT"}, self._limit))
         self._followed[order.task_id] = order
@@ -175,11 +191,22 @@ class CeleryLink:
             self._poll_at = monotonic() + RETRY_SECONDS
             return []
         self._polls_fail = False
-        found = [(task_id, outcome_of(task_id, meta, self._limit)) for task_id, meta in states.items()]
+        found = [(task_id, self._outcome(task_id, meta)) for task_id, meta in states.items()]
         return [(self._followed.pop(task_id), outcome) for task_id, outcome in found if outcome is not None]
 
-    def _revoke(self, order: TaskOrder) -> None:
-        if self._followed.pop(order.task_id, None) is None:
+    def _outcome(self, task_id: str, meta: Mapping[str, Any]) -> Outcome | None:
+        """A state that cannot be understood concerns one task only."""
+        try:
+            return outcome_of(task_id, meta, self._limit)
+        except Exception as error:
+            return Failed(f"The state of the task cannot be read: {one_line(describe(error))}.", retryable=False)
+
+    def _leave(self, order: TaskOrder) -> None:
+        """A later order of the same run may follow the same task by now."""
+        if self._followed.get(order.task_id) is not order:
+            return
+        del self._followed[order.task_id]
+        if not order.revoke:
             return
         try:
             client = self._client = self._client or self._open_client()

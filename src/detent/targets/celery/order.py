@@ -12,7 +12,7 @@ from detent.domain.celery_rules import arguments_of
 from detent.domain.job import CeleryTarget
 from detent.domain.run import Call, Outcome
 from detent.domain.target_access import TargetFault
-from detent.targets.text import instant_text
+from detent.targets.facts import fact_headers
 from detent.telemetry.tracing import traceparent_of
 
 
@@ -33,7 +33,8 @@ class TaskOrder:
     kwargs: Mapping[str, Any]
     headers: Mapping[str, str]
     replied: asyncio.Future[Reply] = field(repr=False)
-    sent: bool = False
+    revoke: bool = False
+    """Whether its task is to end, once nothing waits for its reply."""
 
     @property
     def abandoned(self) -> bool:
@@ -76,27 +77,15 @@ def order_of(call: Call) -> TaskOrder:
 
 
 def task_id_of(call: Call) -> str:
-    """The same when a run is sent again because its node was lost: the task can recognise it, and its state
-    is found. Another one for a retry: workers refuse the id of a task that was revoked, and a result backend would
+    """The same when a run is sent again because its node was lost: tasks can recognise it, and its state is
+    found. Another one for a retry: workers refuse the id of a task that was revoked, and a result backend would
     still have the outcome of the attempt before. Ids of runs are unique in one cluster only, those of jobs everywhere.
     """
     return str(uuid5(UUID(call.job_id), f"{call.run_id}/{call.attempt - call.lost}"))
 
 
 def _facts(call: Call) -> dict[str, str]:
-    """As the headers of an HTTP call."""
-    facts = {
-        "traceparent": call.traceparent or traceparent_of(call.run_id),
-        "Idempotency-Key": call.idempotency_key,
-        "Detent-Run-Id": call.run_id,
-        "Detent-Job": call.job,
-        "Detent-Job-Id": call.job_id,
-        "Detent-Scheduled-At": instant_text(call.scheduled_at),
-        "Detent-Attempt": str(call.attempt),
-        "Detent-Token": str(call.token),
-    }
-    window_start = call.window_start
-    if window_start is not None:
-        facts["Detent-Window-Start"] = instant_text(window_start)
-        facts["Detent-Window-End"] = instant_text(call.scheduled_at)
-    return facts
+    """As the headers of an HTTP call; those of a task are JSON, which has any text."""
+    traceparent = call.traceparent or traceparent_of(call.run_id)
+    facts = {"traceparent": traceparent, **dict(fact_headers(call))}
+    return facts | {"Idempotency-Key": call.idempotency_key, "Detent-Job": call.job}

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Sequence
 from functools import partial
+from threading import Thread
 
 from detent.domain.celery_rules import read_server
 from detent.domain.job import CeleryTarget, TargetCredentials
-from detent.domain.run import Call, Failed, NotBegun, Outcome
+from detent.domain.run import INTERRUPTED, Call, Failed, NotBegun, Outcome
 from detent.domain.target_access import TargetRules
 from detent.domain.target_url import TargetError
+from detent.runtime.clock import monotonic
 from detent.targets.celery.link import CeleryLink
 from detent.targets.celery.order import CeleryClient, RefusedAddress, order_of
 from detent.targets.policies import TargetPolicies
@@ -19,6 +21,7 @@ from detent.targets.policies import TargetPolicies
 TENANT_LINKS = 16
 MOST_LINKS = 128
 BUSY_SECONDS = 1.0
+CLOSE_SECONDS = 2.0
 
 LinkKey = tuple[object, ...]
 
@@ -36,11 +39,10 @@ class CeleryTargetRunner:
 
     async def close(self) -> None:
         """What is queued is still sent; threads that a server keeps waiting are left behind."""
-        for link in self._links.values():
-            link.close()
         links, self._links = list(self._links.values()), {}
         for link in links:
-            await asyncio.to_thread(link.thread.join, 1.0)
+            link.close()
+        await asyncio.to_thread(_join_all, [link.thread for link in links])
 
     async def __call__(self, call: Call) -> Outcome | NotBegun:
         target = call.target
@@ -93,8 +95,9 @@ class CeleryTargetRunner:
             link.send(order)
         try:
             return await order.replied
-        except asyncio.CancelledError:
-            link.abandon(order)
+        except asyncio.CancelledError as error:
+            # Otherwise this process ends, or has lost the run: the node that takes it over follows the same task.
+            link.abandon(order, revoke=INTERRUPTED in error.args)
             raise
 
     def _may_open(self, tenant: int) -> bool:
@@ -109,6 +112,12 @@ class CeleryTargetRunner:
             return Failed(sentence, retryable=False)
         await asyncio.sleep(min(BUSY_SECONDS, call.timeout_seconds / 2))
         return NotBegun(sentence)
+
+
+def _join_all(threads: Sequence[Thread]) -> None:
+    until = monotonic() + CLOSE_SECONDS
+    for thread in threads:
+        thread.join(max(0.0, until - monotonic()))
 
 
 def _shown_to(credentials: object) -> tuple[object, object] | None:

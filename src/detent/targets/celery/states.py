@@ -71,7 +71,7 @@ def _kinds(name: str, module: str) -> tuple[str, ...]:
     """The names by which retry_on and no_retry_on match; the base classes are known only of Python's own."""
     own = getattr(builtins, name, None) if module == "builtins" else None
     if isinstance(own, type) and issubclass(own, BaseException):
-        return kinds_of(own.__new__(own))
+        return kinds_of(own)
     return (name, f"{module}.{name}") if module else (name,)
 
 

@@ -5,6 +5,7 @@ the frames of a message, so that a channel which the broker closes is never writ
 from __future__ import annotations
 
 import asyncio
+import re
 import struct
 from collections.abc import Iterator, Sequence
 from hashlib import sha256
@@ -32,6 +33,10 @@ MAX_FRAME_BYTES = 131_072
 MESSAGES_AT_ONCE = 100
 
 ACCESS_REFUSED, NOT_FOUND, PRECONDITION_FAILED = 403, 404, 406
+CONNECTION_FORCED, RESOURCE_ERROR, INTERNAL_ERROR = 320, 506, 541
+_PASSING = (CONNECTION_FORCED, RESOURCE_ERROR, INTERNAL_ERROR)
+# RabbitMQ gives NOT_ALLOWED for them, as for a virtual host that does not exist.
+_PASSING_WORDS = re.compile(r"limit .*is reached|is down")
 
 Reply = TypeVar("Reply", bound=FrameTypes)
 
@@ -187,11 +192,14 @@ class AmqpConnection(asyncio.Protocol):
             waiting.set_exception(ConnectionError(closed.text))
 
     def _refuse(self, frame: Connection.Close) -> None:
-        """While the connection is being opened: of the user or of the virtual host. Later, of anything."""
+        """While the connection is being opened: of the user or of the virtual host, or because the broker stops or has
+        as many connections as it takes. Later, of anything."""
         self._reason = frame.reply_text
         waiting = self._replies.get(0)
         if waiting is not None and not waiting.done():
-            waiting.set_exception(BrokerRefusedError(f"{self.peer} refused the connection: {frame.reply_text}"))
+            words = f"{self.peer} refused the connection: {frame.reply_text}"
+            passing = frame.reply_code in _PASSING or _PASSING_WORDS.search(frame.reply_text) is not None
+            waiting.set_exception(ConnectionError(words) if passing else BrokerRefusedError(words))
         self.write(marshal(Connection.CloseOk(), 0))
         if self._transport is not None:
             self._transport.close()

@@ -10,7 +10,6 @@ from aiohttp.abc import AbstractResolver, ResolveResult
 
 from detent.domain.addresses import read_address
 from detent.domain.target_access import TargetFault, TargetRules
-from detent.domain.topics import is_own_port
 from detent.targets.gate import calling_tenant
 from detent.targets.guard import AddressGuard, AddressRefusedError, called_host
 from detent.targets.sessions import CONNECT_SECONDS, GuardedResolver
@@ -44,7 +43,7 @@ class GuardedDial:
             called_host.reset(tokens[1])
 
     async def _connect(self, host: str, port: int) -> socket.socket:
-        guard = AddressGuard(self._rules.without_port_guard() if is_own_port(self._protocol, port) else self._rules)
+        guard = AddressGuard(self._rules.for_protocol(self._protocol, port))
         failed: OSError | None = None
         for found in await self._addresses(guard, host, port):
             try:

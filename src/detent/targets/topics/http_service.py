@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import socket
 import ssl
+from io import BytesIO
 from typing import TYPE_CHECKING, NamedTuple
 
 import aiohttp
@@ -25,6 +26,7 @@ ANSWER_SECONDS = 30.0
 CONNECTIONS = 32
 KEEP_ALIVE_SECONDS = 15.0
 MAX_ANSWER_BYTES = 1 << 20
+LARGE_BODY_BYTES = 1 << 20
 
 
 class ServiceAnswer(NamedTuple):
@@ -93,8 +95,9 @@ class ServiceRequests:
         """Raises OSError if no connection could be made, so that nothing was sent, and otherwise UnansweredError. A
         request is sent once."""
         url = self.origin.join(URL(path, encoded=True))
+        data = body if len(body) < LARGE_BODY_BYTES else BytesIO(body)  # which is written in parts
         try:
-            async with self._open().post(url, data=body, headers=headers, allow_redirects=False) as answer:
+            async with self._open().post(url, data=data, headers=headers, allow_redirects=False) as answer:
                 content = await answer.content.read(MAX_ANSWER_BYTES)
                 while len(content) < MAX_ANSWER_BYTES and (more := await answer.content.read(MAX_ANSWER_BYTES)):
                     content += more

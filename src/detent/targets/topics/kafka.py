@@ -10,8 +10,9 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from typing import Any, TypeVar, cast
 
 from detent.domain.run import Failed
 from detent.domain.topics import has_tls
@@ -32,6 +33,8 @@ STEP_SECONDS = 1.0
 BROKER_SECONDS = 2.0
 CLOSE_SECONDS = 3.0
 POLL_SECONDS = 0.5
+
+Made = TypeVar("Made")
 
 
 def open_publisher(address: BrokerAddress, dial: Dial) -> KafkaPublisher:
@@ -57,7 +60,8 @@ class KafkaPublisher:
             return self._client
         await self.close()
         servers = [await self._checked(host, port) for host, port in bootstrap_of(self._address, self._default_port)]
-        self._client = await asyncio.to_thread(KafkaClient, self._address, servers, asyncio.get_running_loop())
+        loop = asyncio.get_running_loop()
+        self._client = await _in_thread(lambda: KafkaClient(self._address, servers, loop), KafkaClient.close)
         self._checked_at = float("-inf")
         return self._client
 
@@ -84,7 +88,35 @@ class KafkaPublisher:
     async def close(self) -> None:
         client, self._client = self._client, None
         if client is not None:
-            await asyncio.to_thread(client.close)
+            await _in_thread(client.close)
+
+
+async def _in_thread(work: Callable[[], Made], discard: Callable[[Made], None] | None = None) -> Made:
+    """In a thread of its own: the loop has few, which others need, and a server that does not answer would keep them.
+    `discard` gets what was made after the caller was cancelled."""
+    loop = asyncio.get_running_loop()
+    future: asyncio.Future[Made] = loop.create_future()
+
+    def hand_over(result: Made | None, error: BaseException | None) -> None:
+        if not future.done() and error is not None:
+            future.set_exception(error)
+        elif not future.done():
+            future.set_result(cast("Made", result))
+        elif discard is not None and error is None:
+            threading.Thread(target=discard, args=(result,), name="detent-kafka", daemon=True).start()
+
+    def run() -> None:
+        result: Made | None = None
+        failed: BaseException | None = None
+        try:
+            result = work()
+        except BaseException as error:
+            failed = error
+        with suppress(RuntimeError):  # the loop is closed: nothing waits for it
+            loop.call_soon_threadsafe(hand_over, result, failed)
+
+    threading.Thread(target=run, name="detent-kafka", daemon=True).start()
+    return await future
 
 
 class _Batch:
@@ -106,6 +138,7 @@ class KafkaClient:
         import confluent_kafka
 
         self.failure: Failed | None = None
+        self._reached = False
         self._kafka = confluent_kafka
         self._peer = address.url.authority
         self._loop = loop
@@ -122,13 +155,16 @@ class KafkaClient:
         until = monotonic() + METADATA_SECONDS
         while True:
             try:
-                metadata = await asyncio.to_thread(self._producer.list_topics, timeout=STEP_SECONDS)
+                metadata = await _in_thread(lambda: self._producer.list_topics(timeout=STEP_SECONDS))
             except self._kafka.KafkaException as error:
-                if self.failure is not None:
+                if self.failure is not None and not self.failure.retryable:
                     raise BrokerRefusedError(self.failure.error) from None
+                if self.failure is not None:
+                    raise ConnectionError(None, self.failure.error.rstrip(".")) from None
                 if monotonic() >= until:
                     raise ConnectionError(None, words_of(error.args[0])) from None
             else:
+                self._reached = True
                 return [(broker.host, broker.port) for broker in metadata.brokers.values()]
 
     async def send(self, messages: Sequence[TopicMessage]) -> list[Answer]:
@@ -178,19 +214,22 @@ class KafkaClient:
     def _hand_over(self) -> None:
         if self._reports:
             reports, self._reports = self._reports, []
-            self._tell(self._take, reports)
+            self._call_in_loop(self._take, reports)
 
     def _failed(self, error: Any) -> None:
-        """An error of the client, not of a message. It would try again with the same credentials for ever, and after a
-        fatal one it sends nothing more: the next batch gets a new client."""
+        """An error of the client, not of a message. It would repeat the same credentials without end, and after a fatal
+        one it sends nothing more: the next batch gets a new client."""
         if error.name() in REFUSED_CLIENT:
-            self.failure = Failed(f"{self._peer} refused the connection: {words_of(error)}.", retryable=False)
+            # Later, a broker that restarts may have broken off: the next client learns whether it is refused.
+            self.failure = Failed(f"{self._peer} refused the connection: {words_of(error)}.", retryable=self._reached)
+        elif error.name() == "_SSL" and not self._reached:  # later, one of the brokers may restart
+            self.failure = Failed(f"TLS with {self._peer} failed: {words_of(error)}.")
         elif error.fatal():
             self.failure = Failed(f"The connection to {self._peer} was given up: {words_of(error)}.")
         if self.failure is not None:
-            self._tell(self._fail, self.failure)
+            self._call_in_loop(self._fail, self.failure)
 
-    def _tell(self, step: Any, *arguments: Any) -> None:
+    def _call_in_loop(self, step: Any, *arguments: Any) -> None:
         try:
             self._loop.call_soon_threadsafe(step, *arguments)
         except RuntimeError:  # the loop is closed: no run waits for it

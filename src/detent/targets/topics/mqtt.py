@@ -134,12 +134,15 @@ class _MqttConnection(asyncio.Protocol):
             raise ConnectionError(words) if reason in _MAY_PASS else BrokerRefusedError(words)
         if properties.get(packets.MAXIMUM_QOS) == 0:
             raise BrokerRefusedError(f"{self._peer} offers QoS 0 only, so that no message is acknowledged.")
-        self._window = min(MAX_UNDER_WAY, _number(properties, packets.RECEIVE_MAXIMUM, MAX_UNDER_WAY))
+        self._window = max(1, min(MAX_UNDER_WAY, _number(properties, packets.RECEIVE_MAXIMUM, MAX_UNDER_WAY)))
         self._max_packet_bytes = _number(properties, packets.MAXIMUM_PACKET_SIZE, 0) or None
         self._keep_alive = _number(properties, packets.SERVER_KEEP_ALIVE, self._keep_alive)
         self._plan_ping()
 
     async def publish(self, messages: Sequence[TopicMessage]) -> list[Answer]:
+        """Raises OSError if nothing was sent: the broker has closed the connection that it had just accepted."""
+        if self.lost:
+            raise ConnectionError(self._reason or "the broker closed the connection")
         answers = [self._enqueue(message) for message in messages]
         self._send_waiting()
         try:
@@ -160,9 +163,6 @@ class _MqttConnection(asyncio.Protocol):
 
     def _enqueue(self, message: TopicMessage) -> asyncio.Future[Answer]:
         answer: asyncio.Future[Answer] = self._loop.create_future()
-        if self.lost:
-            answer.set_result(NotBegun(f"The connection to {self._peer} broke before the message was sent."))
-            return answer
         try:
             head, tail = packets.publish_parts(
                 message.topic, message.body, message.content_type, message.deduplication_id, message.headers
@@ -250,7 +250,7 @@ class _MqttConnection(asyncio.Protocol):
         words = self._reason or (str(error) if error is not None else "The broker closed the connection.")
         if not self._opened.done():
             self._opened.set_exception(ConnectionError(words))
-            self._opened.exception()  # the waiting task may have been cancelled
+            self._opened.exception()  # the caller that waited may have been cancelled
         for sent in self._under_way.values():
             if not sent.answer.done():
                 sent.answer.set_result(

@@ -9,6 +9,7 @@ many attempts sent it. The messages of a batch are sent together, and acknowledg
 from __future__ import annotations
 
 import asyncio
+import re
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
@@ -29,6 +30,10 @@ PING_SECONDS = 10
 MESSAGE_ID = "Nats-Msg-Id"
 # The status of a reply by the server itself, if nothing takes the subject.
 NO_RESPONDERS = "503"
+
+
+# Not "Authentication Timeout": either side was slow.
+_REFUSED = re.compile("authorization|authentication(?! timeout)", re.IGNORECASE)
 
 
 def open_publisher(address: BrokerAddress, dial: Dial) -> NatsPublisher:
@@ -58,6 +63,7 @@ class NatsPublisher:
         client, self._client = self._client, None
         if client is not None:
             await client.close()
+            self._break_off()
 
     async def _send(self, client: Client, message: TopicMessage) -> asyncio.Future[Answer]:
         from nats.errors import Error
@@ -122,9 +128,8 @@ class NatsPublisher:
         words = "" if error is None else f": {one_line(str(error)).rstrip('.')}"
         return Failed(f"The connection to {self._peer} broke before the message was acknowledged{words}.")
 
-    async def _closed(self) -> None:
-        """The server closed the connection: what it has not acknowledged, it may or may not have."""
-        self._client = None
+    def _break_off(self) -> None:
+        """The connection is closed: what the server has not acknowledged, it may or may not have."""
         for _, answer in self._waiting.values():
             if not answer.done():
                 answer.set_result(self._broken(None))
@@ -149,11 +154,11 @@ class NatsPublisher:
         client, hang_up = _dialed_client(opened, encrypted=self._address.tls is not None)
         try:
             await self._connect(client)
+            self._inbox = client.new_inbox()
+            await client.subscribe(f"{self._inbox}.*", cb=self._acknowledged)
         except BaseException:
             hang_up()
             raise
-        self._inbox = client.new_inbox()
-        await client.subscribe(f"{self._inbox}.*", cb=self._acknowledged)
         self._client = client
         return client
 
@@ -167,17 +172,23 @@ class NatsPublisher:
         else:
             options |= {"user": given.username, "password": given.password}
         host = given.url.host_subcomponent
+
+        async def closed() -> None:
+            if self._client is client:  # it may end when the next one is in use already
+                self._client = None
+                self._break_off()
+
         try:
             await client.connect(
                 f"{'nats' if tls is None else 'tls'}://{host}:{self._port}", error_cb=self._error,
-                closed_cb=self._closed, allow_reconnect=False, max_reconnect_attempts=0, name="detent",
+                closed_cb=closed, allow_reconnect=False, max_reconnect_attempts=0, name="detent",
                 connect_timeout=CONNECT_SECONDS, ping_interval=PING_SECONDS, **options,
             )  # fmt: skip
         except (Error, TimeoutError) as error:
             with suppress(Exception):
                 await client.close()
             words = one_line(str(error).removeprefix("nats: ")).strip(" '.")
-            if "authorization" in words.lower() or "authentication" in words.lower():
+            if _REFUSED.search(words) is not None:
                 raise BrokerRefusedError(f"{self._peer} refused the connection: {words}.") from None
             raise OSError(None, words or type(error).__name__) from error
 

@@ -104,7 +104,8 @@ class SharedPublisher:
         answers: dict[int, Verdict] = {}
         wanted = [sending for sending in sendings if not sending.left]
         for part in _parts(wanted):
-            for sending, answer in zip(part, await self._send_part(part), strict=True):
+            staying = [sending for sending in part if not sending.left]  # while the parts before it were sent
+            for sending, answer in zip(staying, await self._send_part(staying) if staying else (), strict=True):
                 answers[id(sending)] = answer
         return [answers.get(id(sending), _LEFT) for sending in sendings]
 

@@ -30,7 +30,7 @@ NO_CREDENTIALS = (
 )
 
 _THROTTLING = ("Throttl", "TooManyRequests", "RequestLimitExceeded", "SlowDown", "KmsThrottled")
-# With such keys nothing can be sent at all. Other refusals may concern one queue.
+# With such keys nothing at all can be sent. Other refusals may concern one queue.
 _UNKNOWN_CLIENT = ("InvalidClientTokenId", "SignatureDoesNotMatch", "UnrecognizedClient", "InvalidAccessKeyId")
 
 Entry = dict[str, Any]
@@ -157,7 +157,7 @@ async def _answers_of(sending: Sequence[_SentBatch]) -> dict[int, Answer]:
     answers: dict[int, Answer] = {}
     for batch, end in zip(sending, ends, strict=True):
         if isinstance(end, BaseException):
-            failed = Failed(f"The message was not sent: {end}", retryable=isinstance(end, OSError))
+            failed = Failed(f"The message was not sent: {end}", retryable=not isinstance(end, BrokerRefusedError))
             answers.update(dict.fromkeys(batch.numbers, failed))
         else:
             answers.update(end)

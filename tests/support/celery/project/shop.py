@@ -58,6 +58,11 @@ def fails(self: Any) -> None:
     raise ConnectionError("the mail server is away")
 
 
+@app.task(name="shop.fails_twice")  # type: ignore[untyped-decorator]  # Celery has no types
+def fails_twice() -> None:
+    raise ExceptionGroup("both servers are away", [ConnectionError("mail"), TimeoutError("fax")])
+
+
 @app.task(name="shop.slow", bind=True)  # type: ignore[untyped-decorator]  # Celery has no types
 def slow(self: Any, seconds: float) -> str:
     _note(self, seconds)

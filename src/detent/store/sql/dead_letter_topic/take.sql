@@ -3,6 +3,9 @@
 -- key are those of the job as it is now; the payload is the one that the run had.
 WITH due AS MATERIALIZED (
     SELECT letter, job, due_at FROM dead_letters WHERE due_at <= now() ORDER BY due_at LIMIT 20 * $1::bigint),
+orphans AS (                                 -- of jobs that a node of an older release has purged
+    DELETE FROM dead_letters d USING due
+     WHERE d.letter = due.letter AND NOT EXISTS (SELECT FROM jobs j WHERE j.job = due.job)),
 next AS MATERIALIZED (                       -- more than the limit: another node may be taking the first of them
     SELECT d.letter, row_number() OVER (PARTITION BY j.tenant ORDER BY d.due_at, d.letter) AS turn, d.due_at
       FROM due d JOIN jobs j USING (job) ORDER BY turn, d.due_at LIMIT 4 * $1::bigint),
