@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Awaitable, Callable
+from datetime import datetime
 from typing import Any
 
 import pytest
@@ -178,6 +179,23 @@ async def test_a_callback_that_overtakes_its_answer_counts(
     assert metrics.refused_settles == 0
     assert await look.fetchval("SELECT count(*) FROM attempts") == 0
     assert await look.fetchval("SELECT count(*) FROM pull_leases") == 0
+
+
+async def test_a_heartbeat_that_overtakes_its_answer_promises_no_longer_lease_than_the_answer_begins(
+    api: ApiClient, target: CallbackTarget, begin: Begin, look: Any
+) -> None:
+    promised: list[str] = []
+
+    async def respond(call: AcceptedCall) -> web.Response:
+        beat = await target.report(call, "heartbeat", lease_seconds=3600)
+        promised.append(beat.document["lease_until"])
+        return web.Response(status=202)
+
+    target.respond = respond
+    await begin()
+    await waiting(api, await triggered(api, target, timeout_seconds=7200))
+    lasts = await look.fetchval("SELECT lease_until FROM pull_leases")
+    assert datetime.fromisoformat(promised[0]) <= lasts
 
 
 async def test_a_failure_that_overtakes_its_answer_is_retried(

@@ -80,9 +80,13 @@ class PulledRuns:
         return extended
 
     async def _beat_early(self, tenant: int, beat: PullBeat) -> Extended | None:
-        """Its node still waits for the rest of the answer 202, which begins the lease."""
+        """Its node still waits for the rest of the answer 202, which begins the lease of the job: no longer one can be
+        promised yet."""
         held = await self._store.pull.held_early(tenant, beat.key, beat.token)
-        return None if held is None else Extended(held.claimed_at + lease_of(held, beat.lease), held.claim.cancel)
+        if held is None:
+            return None
+        lease = min(lease_of(held, beat.lease), lease_of(held, None))
+        return Extended(held.claimed_at + lease, held.claim.cancel)
 
     async def complete(self, tenant: int, key: RunKey, token: int, result: str | None) -> Settled:
         report = Report(key, token, END_CODES[Event.SUCCEED], "succeeded", result=result)

@@ -124,7 +124,7 @@ class Returns:
         except Exception as error:
             log.exception("runs not put off: reconciling finds them again", runs=len(batch), error=str(error))
         finally:
-            self._let_go(claims)
+            self._release_held(claims)
         self._metrics.put_off += len(batch)
         if transitions.debug_enabled():
             transitions.log_claims("run put off", claims, self._membership.node)
@@ -132,7 +132,7 @@ class Returns:
         self._retries.add([seconds for _, seconds in batch])
         self._wakeups.capacity_freed()
 
-    def _let_go(self, claims: Sequence[Claim]) -> None:
+    def _release_held(self, claims: Sequence[Claim]) -> None:
         for claim in claims:
             held = self._held.remove(claim)
             if held is not None and held.over:
