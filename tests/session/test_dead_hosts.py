@@ -109,6 +109,26 @@ async def test_ticks_of_a_dead_host_wait_and_all_succeed_when_it_is_back(
     assert metrics.circuits_open == 0
 
 
+async def test_runs_that_may_be_called_only_once_wait_too_and_are_called_when_it_is_back(
+    look: Any, session: Session, metrics: Metrics, host: int
+) -> None:
+    job = await add_job(look, None, definition=definition(host, schedule="every 1h", delivery="at_most_once"))
+    async with look.transaction():
+        await add_ready(look, job, await add_queue(look), RUNS)
+        await look.execute("UPDATE live_runs SET once = true")
+    session.wakeups.runs_ready()
+    await until(lambda: metrics.put_off >= RUNS, 30, "runs that are put off")
+
+    async def all_ended() -> bool:
+        return int(await look.fetchval("SELECT count(*) FROM run_history")) == RUNS
+
+    async with answering(host):
+        await until(all_ended, 30, "the end of all runs")
+    dead = await look.fetchval("SELECT count(*) FROM run_history WHERE status = 2")
+    called = await look.fetchval("SELECT count(*) FROM attempts WHERE error LIKE 'No connection%'")
+    assert LIMIT <= dead == called <= LIMIT + 6  # those whose call failed, and no other
+
+
 async def test_on_demand_runs_of_a_dead_host_wait_in_the_backlog(
     look: Any, session: Session, metrics: Metrics, host: int
 ) -> None:
