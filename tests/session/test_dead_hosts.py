@@ -144,6 +144,28 @@ async def test_on_demand_runs_of_a_dead_host_wait_in_the_backlog(
     )
 
 
+async def test_a_run_that_cannot_be_put_off_does_not_keep_the_others_waiting(
+    look: Any, session: Session, metrics: Metrics, host: int
+) -> None:
+    await add_task(look, name="mail", definition=definition(host, retry_base_seconds=0.1))
+    async with look.transaction():
+        await look.fetch("SELECT enqueue_many('mail', $1)", json.dumps([{"payload": n} for n in range(RUNS)]))
+        await look.execute(
+            "CREATE FUNCTION refuse() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN IF NEW.payload::text = '17'"
+            " AND EXISTS (SELECT FROM nodes WHERE circuits IS NOT NULL) THEN"
+            " RAISE EXCEPTION 'refused' USING ERRCODE = 'check_violation'; END IF; RETURN NEW; END $$"
+        )
+        await look.execute("CREATE TRIGGER refuse BEFORE INSERT ON backlog FOR EACH ROW EXECUTE FUNCTION refuse()")
+    session.wakeups.runs_enqueued(None)
+    await until(lambda: metrics.put_off >= 2 * RUNS, 30, "runs that are put off")
+    async with answering(host):
+
+        async def nearly_all() -> bool:
+            return int(await look.fetchval("SELECT count(*) FROM run_history WHERE status = 1")) >= RUNS - 1
+
+        await until(nearly_all, 30, "the end of the others")
+
+
 async def test_it_is_said_which_host_does_not_answer_and_until_when_its_runs_wait(
     store: Store, look: Any, session: Session, metrics: Metrics, host: int
 ) -> None:
