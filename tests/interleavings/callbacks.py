@@ -63,7 +63,7 @@ class CallbackScenario(Scenario):
         found: list[str] = []
         try:
             async with admin.transaction():
-                silent = await admin.fetch(STATEMENTS["pull/lock_expired"].text, 100)
+                silent = await admin.fetch(STATEMENTS["pull/lock_expired"].text, 100, 0)
                 for row in silent:
                     claim = Claim(row["job"], row["lane"], row["scheduled_at"], row["serial"], row["token"], 1)
                     await admin.fetch(STATEMENTS["pull/settle"].text, *_settles(claim, RETRY, "lost"))
@@ -137,7 +137,7 @@ def expires() -> Script:
     """The lease has ended: the attempt is lost, and another one follows."""
 
     async def script(actor: Actor, world: World) -> None:
-        rows = await actor.open("pull/lock_expired", 100)
+        rows = await actor.open("pull/lock_expired", 100, 0)
         for row in rows:
             claim = Claim(row["job"], row["lane"], row["scheduled_at"], row["serial"], row["token"], 1)
             await actor.run("pull/settle", *_settles(claim, RETRY, "lost"))

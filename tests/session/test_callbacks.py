@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Awaitable, Callable
+from datetime import datetime
 from typing import Any
 
 import pytest
@@ -180,6 +181,23 @@ async def test_a_callback_that_overtakes_its_answer_counts(
     assert await look.fetchval("SELECT count(*) FROM pull_leases") == 0
 
 
+async def test_a_heartbeat_that_overtakes_its_answer_promises_no_longer_lease_than_the_answer_begins(
+    api: ApiClient, target: CallbackTarget, begin: Begin, look: Any
+) -> None:
+    promised: list[str] = []
+
+    async def respond(call: AcceptedCall) -> web.Response:
+        beat = await target.report(call, "heartbeat", lease_seconds=3600)
+        promised.append(beat.document["lease_until"])
+        return web.Response(status=202)
+
+    target.respond = respond
+    await begin()
+    await waiting(api, await triggered(api, target, timeout_seconds=7200))
+    lasts = await look.fetchval("SELECT lease_until FROM pull_leases")
+    assert datetime.fromisoformat(promised[0]) <= lasts
+
+
 async def test_a_failure_that_overtakes_its_answer_is_retried(
     api: ApiClient, target: CallbackTarget, begin: Begin, look: Any
 ) -> None:
@@ -213,6 +231,24 @@ async def test_a_target_without_heartbeats_loses_its_attempt_and_its_report_is_s
     assert (over["status"], over["reason"]) == ("dead", "retries exhausted")
     assert [(each["outcome"], each["attempt"]) for each in over["attempts"]] == [("stale", 1), ("lost", 2)]
     assert "neither a heartbeat nor the end" in over["attempts"][1]["error"]
+
+
+async def test_a_run_that_cannot_be_ended_does_not_keep_others_open(
+    api: ApiClient, target: CallbackTarget, begin: Begin, look: Any, store: Store
+) -> None:
+    await begin(roles=("worker",))
+    bad, good = [await triggered(api, target, name=name, max_retries=0) for name in ("first", "second")]
+    for run in (bad, good):
+        await waiting(api, run)
+    await look.execute(  # history has the first one already
+        "INSERT INTO run_history (job, scheduled_at, token, node, started_at, finished_at, serial, revision, attempt,"
+        " status) SELECT job, scheduled_at, token - 1, 1, now(), now(), serial, revision, attempt, 1 FROM live_runs"
+        " WHERE job = (SELECT min(job) FROM live_runs)"
+    )
+    await let_lease_end(look)
+    assert await swept(store) == 1
+    assert (await ended(api, good))["status"] == "dead"
+    assert await look.fetchval("SELECT count(*) FROM pull_leases") == 1
 
 
 async def test_a_heartbeat_extends_the_lease_by_that_of_the_job_and_says_whether_to_stop(

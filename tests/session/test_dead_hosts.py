@@ -109,6 +109,26 @@ async def test_ticks_of_a_dead_host_wait_and_all_succeed_when_it_is_back(
     assert metrics.circuits_open == 0
 
 
+async def test_runs_that_may_be_called_only_once_wait_too_and_are_called_when_it_is_back(
+    look: Any, session: Session, metrics: Metrics, host: int
+) -> None:
+    job = await add_job(look, None, definition=definition(host, schedule="every 1h", delivery="at_most_once"))
+    async with look.transaction():
+        await add_ready(look, job, await add_queue(look), RUNS)
+        await look.execute("UPDATE live_runs SET once = true")
+    session.wakeups.runs_ready()
+    await until(lambda: metrics.put_off >= RUNS, 30, "runs that are put off")
+
+    async def all_ended() -> bool:
+        return int(await look.fetchval("SELECT count(*) FROM run_history")) == RUNS
+
+    async with answering(host):
+        await until(all_ended, 30, "the end of all runs")
+    dead = await look.fetchval("SELECT count(*) FROM run_history WHERE status = 2")
+    called = await look.fetchval("SELECT count(*) FROM attempts WHERE error LIKE 'No connection%'")
+    assert LIMIT <= dead == called <= LIMIT + 6  # those whose call failed, and no other
+
+
 async def test_on_demand_runs_of_a_dead_host_wait_in_the_backlog(
     look: Any, session: Session, metrics: Metrics, host: int
 ) -> None:
@@ -122,6 +142,28 @@ async def test_on_demand_runs_of_a_dead_host_wait_in_the_backlog(
     assert await look.fetchval("SELECT count(*) FROM run_history WHERE attempt = 1") >= RUNS - await failed_attempts(
         look
     )
+
+
+async def test_a_run_that_cannot_be_put_off_does_not_keep_the_others_waiting(
+    look: Any, session: Session, metrics: Metrics, host: int
+) -> None:
+    await add_task(look, name="mail", definition=definition(host, retry_base_seconds=0.1))
+    async with look.transaction():
+        await look.fetch("SELECT enqueue_many('mail', $1)", json.dumps([{"payload": n} for n in range(RUNS)]))
+        await look.execute(
+            "CREATE FUNCTION refuse() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN IF NEW.payload::text = '17'"
+            " AND EXISTS (SELECT FROM nodes WHERE circuits IS NOT NULL) THEN"
+            " RAISE EXCEPTION 'refused' USING ERRCODE = 'check_violation'; END IF; RETURN NEW; END $$"
+        )
+        await look.execute("CREATE TRIGGER refuse BEFORE INSERT ON backlog FOR EACH ROW EXECUTE FUNCTION refuse()")
+    session.wakeups.runs_enqueued(None)
+    await until(lambda: metrics.put_off >= 2 * RUNS, 30, "runs that are put off")
+    async with answering(host):
+
+        async def nearly_all() -> bool:
+            return int(await look.fetchval("SELECT count(*) FROM run_history WHERE status = 1")) >= RUNS - 1
+
+        await until(nearly_all, 30, "the end of the others")
 
 
 async def test_it_is_said_which_host_does_not_answer_and_until_when_its_runs_wait(

@@ -13,14 +13,17 @@ from pathlib import Path
 import pytest
 
 from detent.domain.job import HttpTarget, TargetTls
+from detent.domain.masking import Mask
 from detent.domain.run import Failed, NotBegun, Outcome, Succeeded
 from detent.domain.target_access import PRIVATE_TOO
+from detent.runtime.clock import monotonic
+from detent.targets import breaker
 from detent.targets.breaker import HostBreakers
 from detent.targets.http import HttpTargetRunner
 from detent.targets.policies import FixedPolicy
 from detent.telemetry.metrics import Metrics
 from tests.support.certificates import Authority
-from tests.targets.target_helpers import Received, Sink, answer, call_of, http_call
+from tests.targets.target_helpers import Received, Sink, answer, call_of, eventually, http_call
 
 LIMIT = 3
 
@@ -124,6 +127,44 @@ async def test_a_time_limit_that_ran_out_opens_it_and_a_cancelled_call_does_not(
     assert isinstance(await guarded(http_call(sink.url)), NotBegun)
 
 
+async def test_a_time_limit_that_ran_out_partly_in_the_wait_for_a_place_opens_it_too(
+    sink: Sink, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    runner = HttpTargetRunner(FixedPolicy(PRIVATE_TOO), breakers=HostBreakers(1, 30.0, Metrics()), host_concurrency=1)
+    release = asyncio.Event()
+
+    async def slow(received: Received, writer: asyncio.StreamWriter) -> None:
+        await release.wait()
+        await answer()(received, writer)
+
+    sink.answer = slow
+    first = asyncio.create_task(runner(http_call(sink.url, timeout_seconds=60.0)))
+    await eventually(lambda: len(sink.received) == 1, "the first call")
+    second = asyncio.create_task(runner(http_call(sink.url, timeout_seconds=10.0)))
+    await asyncio.sleep(0.3)  # of the second that it may wait for its place
+    sink.answer = never
+    release.set()
+    assert isinstance(await first, Succeeded)
+    await eventually(lambda: len(sink.received) == 2, "the second call")
+    monkeypatch.setattr(breaker, "monotonic", lambda: monotonic() + 9.75)
+    second.cancel()
+    await asyncio.gather(second, return_exceptions=True)
+    assert isinstance(await runner(http_call(sink.url)), NotBegun)
+    await runner.close()
+
+
+async def test_secrets_in_the_path_of_a_template_are_not_shown_with_the_circuit(
+    guarded: HttpTargetRunner, sink: Sink
+) -> None:
+    sink.answer = answer("503 Service Unavailable")
+    target = HttpTarget(url=sink.url + "/{{ payload.key }}")
+    call = call_of(target, payload={"key": "k3y-of-the-shop"}, mask=Mask(("k3y-of-the-shop",)), filled=True)
+    last = [await guarded(call) for _ in range(LIMIT + 1)][-1]
+    assert isinstance(last, NotBegun)
+    assert "k3y" not in last.why
+    assert "HTTP 503" in last.why
+
+
 @asynccontextmanager
 async def encrypted(folder: Path) -> AsyncIterator[str]:
     """A server whose authority nobody knows."""
@@ -144,7 +185,10 @@ async def test_certificates_of_a_job_that_are_not_accepted_say_nothing_about_the
     async with encrypted(tmp_path) as url:
         target = HttpTarget(url=url, tls=TargetTls(ca=Authority().certificate))
         assert attempts([await guarded(call_of(target)) for _ in range(2 * LIMIT)]) == 2 * LIMIT
-        assert attempts(await outcomes(guarded, url)) == LIMIT
+        for _ in range(LIMIT):  # they do not count between two calls that do
+            assert isinstance(await guarded(call_of(target)), Failed)
+            assert attempts(await outcomes(guarded, url, 1)) == 1
+        assert attempts(await outcomes(guarded, url, 1)) == 0
 
 
 async def test_it_is_called_again_when_it_is_back(sink: Sink) -> None:

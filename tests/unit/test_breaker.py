@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from detent.domain.masking import Mask
 from detent.domain.run import Failed, NotBegun
 from detent.targets import breaker
 from detent.targets.breaker import CallPermit, HostBreakers, HostKey, Unanswered
@@ -137,6 +138,55 @@ def test_failures_long_ago_do_not_count() -> None:
         assert hosts.call(REFUSED) is REFUSED.failed
         hosts.now += breaker.FORGOTTEN_SECONDS + 1
     assert not hosts.open_circuits()
+
+
+def test_a_host_that_no_run_calls_any_more_is_forgotten_also_if_its_circuit_is_open() -> None:
+    hosts = Hosts().opened()
+    hosts.call(REFUSED, OTHER)
+    hosts.now += breaker.FORGOTTEN_SECONDS
+    hosts.call(REFUSED, OTHER)
+    hosts.forget_unused()
+    assert list(hosts.troubled) == [HOST, OTHER]  # the probe was due after the last failure
+    version = hosts.version
+    hosts.now += 1.0
+    hosts.forget_unused()
+    assert list(hosts.troubled) == [OTHER]
+    assert (hosts.metrics.circuits_open, hosts.version > version) == (0, True)
+    assert hosts.admit(HOST, 10.0) is CallPermit.CALL
+
+
+def test_a_circuit_with_long_pauses_is_not_forgotten_while_its_runs_wait() -> None:
+    hosts = Hosts(max_pause=3600.0).opened()
+    for _ in range(20):
+        hosts.now += 3600.0
+        hosts.forget_unused()
+        assert hosts.call(REFUSED) is REFUSED.failed
+    hosts.now += 0.9 * 3600.0 + 3500.0
+    hosts.forget_unused()
+    assert hosts.open_circuits()
+
+
+def test_a_call_that_failed_for_a_reason_of_its_own_neither_opens_nor_closes_a_circuit() -> None:
+    own = Unanswered(Failed("the certificate was not accepted"), sent=False, counts=False)
+    hosts = Hosts()
+    for _ in range(10):
+        assert hosts.call(own) is own.failed
+    assert not hosts.troubled
+    hosts.opened().now += 1.0
+    assert hosts.call(own) is own.failed  # as the probe
+    assert len(hosts.open_circuits()) == 1
+    assert hosts.admit(HOST, 10.0) is CallPermit.PROBE
+
+
+def test_the_error_of_a_circuit_has_no_secrets_of_the_call() -> None:
+    hosts = Hosts(failures=1)
+    refused = Unanswered(Failed("No connection for https://dead.example/k3y-of-the-shop/"), sent=False)
+    hosts.failed(HOST, CallPermit.CALL, refused, Mask(("k3y-of-the-shop",)))
+    outcome = hosts.call(None)
+    assert isinstance(outcome, NotBegun)
+    for shown in (outcome.why, hosts.open_circuits()[0].error):
+        assert "k3y" not in shown
+        assert "https://dead.example/" in shown
 
 
 def test_it_can_be_turned_off() -> None:

@@ -95,6 +95,18 @@ async def test_a_call_needs_a_place_of_every_limit_and_keeps_none_if_one_is_full
     assert await places.enter([ours], 0) > 0
 
 
+async def test_a_call_that_is_cancelled_while_it_waits_for_one_place_gives_back_the_others() -> None:
+    places = HostPlaces()
+    ours, everyone = HostLimit(HOST, 1), HostLimit((None, *HOST[1:]), 1)
+    assert await places.enter([everyone], 1) == 0
+    waiting = asyncio.create_task(places.enter([ours, everyone], 10))
+    await asyncio.sleep(0)
+    waiting.cancel()
+    await asyncio.gather(waiting, return_exceptions=True)
+    assert waiting.cancelled()
+    assert await places.enter([ours], 0) == 0
+
+
 async def test_jobs_with_other_limits_for_the_same_host_count_together() -> None:
     places = HostPlaces()
     small, large = [HostLimit(HOST, 1)], [HostLimit(HOST, 2)]

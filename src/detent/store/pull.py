@@ -207,11 +207,15 @@ class PullStore:
         rows = await self._database.fetch(PoolName.REQUEST, sql.pull.READ_WAIT, *key, tenant)
         return CallbackWait(*rows[0].values()) if rows else None
 
-    async def expire(self, decide: Callable[[LeasedRun], Report], freed: Freed) -> list[Expired]:
-        """End the attempts of one batch of accepted runs whose targets were silent for too long, as `decide` says."""
+    async def expire(
+        self, decide: Callable[[LeasedRun], Report], freed: Freed, *, limit: int = RESCUE_BATCH, passed_over: int = 0
+    ) -> list[Expired]:
+        """End the attempts of one batch of accepted runs whose targets were silent for too long, as `decide` says;
+        without the first ones, which are `passed_over`. All or none: Rejected if one of them cannot be stored."""
 
         async def work(connection: Connection) -> list[Expired]:
-            silent = [_held(row) for row in await connection.fetch(sql.pull.LOCK_EXPIRED.text, RESCUE_BATCH)]
+            rows = await connection.fetch(sql.pull.LOCK_EXPIRED.text, limit, passed_over)
+            silent = [_held(row) for row in rows]
             ended: list[Expired] = []
             for tenant in sorted({held.tenant for held in silent}):
                 some = [held for held in silent if held.tenant == tenant]

@@ -20,6 +20,7 @@ from collections.abc import Callable
 from enum import Enum
 from typing import NamedTuple
 
+from detent.domain.masking import Mask
 from detent.domain.run import Call, Failed, NotBegun
 from detent.runtime.clock import monotonic
 from detent.telemetry.log import logger
@@ -33,7 +34,8 @@ RETURNS_PER_SECOND = 500.0
 # So many runs come back when the pause is over, the others later. One is enough for the probe; but it may be cancelled,
 # or claimed by another node.
 PROBE_CANDIDATES = 3
-# A circuit whose last failure is older counts from one again, unless it is open.
+# A host whose last failure is older counts from one again. So does one whose circuit is open, if no run has come for so
+# long after its next probe was due: its jobs were deleted, or run elsewhere.
 FORGOTTEN_SECONDS = 600.0
 MOST_HOSTS = 10_000
 # A probe that has not reported after its time limit and this is not waited for.
@@ -58,10 +60,12 @@ class CallPermit(Enum):
 
 
 class Unanswered(NamedTuple):
-    """A call whose host did not answer. `sent`: something of it may have been received."""
+    """A call whose host did not answer. `sent`: something of it may have been received. `counts`: the host is the
+    reason; else it may be the call, which then says nothing about the host."""
 
     failed: Failed
     sent: bool
+    counts: bool = True
 
 
 class OpenCircuit(NamedTuple):
@@ -136,13 +140,19 @@ class HostBreakers:
             )  # fmt: skip
             self._changed(-1)
 
-    def failed(self, key: HostKey, admission: CallPermit, unanswered: Unanswered) -> Failed | NotBegun:
-        """The host did not answer. The run is put off if nothing was sent and the circuit has opened meanwhile."""
+    def failed(
+        self, key: HostKey, admission: CallPermit, unanswered: Unanswered, mask: Mask | None = None
+    ) -> Failed | NotBegun:
+        """The host did not answer. The run is put off if nothing was sent and the circuit has opened meanwhile. `mask`
+        hides the secrets of the call: its error is shown with the circuit and with other runs."""
         if not self._failures:
+            return unanswered.failed
+        if not unanswered.counts:
+            self.released(key, admission)
             return unanswered.failed
         now = self._clock()
         circuit = self._noted(key, now)
-        circuit.error = unanswered.failed.error
+        circuit.error = unanswered.failed.error if mask is None else mask.text(unanswered.failed.error)
         if admission is CallPermit.PROBE:
             self._pause(circuit, min(circuit.pause * 2, self._max_pause), now)
         elif circuit.opened_at is not None:
@@ -160,6 +170,21 @@ class HostBreakers:
         circuit = self.troubled.get(key)
         if circuit is not None and admission is CallPermit.PROBE:
             circuit.probe_until = 0.0
+
+    def forget_unused(self) -> None:
+        """Forget hosts that no run calls any more: nothing else would close their circuits, or end their report."""
+        longest = max(FORGOTTEN_SECONDS, self._max_pause)
+        before = self._clock() - longest
+        unused = [
+            (key, each)
+            for key, each in self.troubled.items()
+            if max(each.last_failure, each.next_probe, each.probe_until) < before
+        ]
+        for key, circuit in unused:
+            del self.troubled[key]
+            if circuit.opened_at is not None:
+                log.info("host is no longer called", host=key.peer, tenant=key.tenant, seconds=longest)
+                self._changed(-1)
 
     def open_circuits(self) -> list[OpenCircuit]:
         return [

@@ -62,11 +62,16 @@ class HostPlaces:
 
     async def enter(self, limits: list[HostLimit], patience: float) -> float:
         """0: the call may begin, and must `leave`. Otherwise the seconds after which it may try again."""
-        for taken, each in enumerate(limits):
-            if not await self._enter(each, min(patience, LONGEST_WAIT)):
-                self._release(limits[:taken])
-                return self._turn(each)
-        return 0.0
+        taken: list[HostLimit] = []
+        try:
+            for each in limits:
+                if not await self._enter(each, min(patience, LONGEST_WAIT)):
+                    return self._turn(each)
+                taken.append(each)
+            taken = []  # the call has them now
+            return 0.0
+        finally:
+            self._release(taken)  # also if it is cancelled while it waits for the next one
 
     def leave(self, limits: list[HostLimit], seconds: float | None) -> None:
         """`seconds`: how long the call took; None: the host was not called."""

@@ -159,7 +159,7 @@ class HttpTargetRunner:
             self._certificates.close()
 
     async def __call__(self, call: Call) -> Outcome | NotBegun:
-        target = call.target
+        target, began = call.target, monotonic()
         assert isinstance(target, HttpTarget)
         try:
             prepared = _prepared(call)
@@ -173,11 +173,11 @@ class HttpTargetRunner:
             shown = target.tls.client_certificate is not None
             prepared = prepared._replace(tls=certificates, shows_certificate=shown)
         if self._host_concurrency or target.host_concurrency is not UNSET:
-            return await self._call_in_turn(call, target, prepared, body)
-        return await self._call(call, target, prepared, body)
+            return await self._call_in_turn(call, target, prepared, body, began)
+        return await self._call(call, target, prepared, body, began)
 
     async def _call_in_turn(
-        self, call: Call, target: HttpTarget, prepared: PreparedRequest, body: bytes | None
+        self, call: Call, target: HttpTarget, prepared: PreparedRequest, body: bytes | None, began: float
     ) -> Outcome | NotBegun:
         """A call over a limit of its host uses up no attempt: its run waits in its queue."""
         host, port = prepared.url.raw_host or "", prepared.url.port or 0
@@ -187,23 +187,24 @@ class HttpTargetRunner:
         wait = await self._places.enter(limits, call.timeout_seconds / 10)
         if wait:
             return NotBegun(f"{host}:{port} has as many calls as are allowed at the same time.", retry_after=wait)
-        began, outcome = monotonic(), None
+        entered, outcome = monotonic(), None
         try:
-            outcome = await self._call(call, target, prepared, body)
+            outcome = await self._call(call, target, prepared, body, began)
         finally:
             called = not isinstance(outcome, NotBegun)
-            self._places.leave(limits, monotonic() - began if called else None)
+            self._places.leave(limits, monotonic() - entered if called else None)
         return outcome
 
     async def _call(
-        self, call: Call, target: HttpTarget, prepared: PreparedRequest, body: bytes | None
+        self, call: Call, target: HttpTarget, prepared: PreparedRequest, body: bytes | None, began: float
     ) -> Outcome | NotBegun:
+        """`began`: when the time limit of the attempt began, which may have passed in part."""
         rules = await self._policies.rules_of(call.tenant)
-        outcome = await self._send(call, target, prepared, body, rules)
+        outcome = await self._send(call, target, prepared, body, rules, began)
         if isinstance(outcome, TargetFault):
             renewed = await self._policies.renewed(call.tenant)
             if renewed.key != rules.key:
-                outcome = await self._send(call, target, prepared, body, renewed)
+                outcome = await self._send(call, target, prepared, body, renewed, began)
         return await self._refused(call, prepared, outcome) if isinstance(outcome, TargetFault) else outcome
 
     async def _context(self, tls: TargetTls) -> ssl.SSLContext | Failed:
@@ -223,10 +224,16 @@ class HttpTargetRunner:
         return NotBegun(sentence)
 
     async def _send(
-        self, call: Call, target: HttpTarget, prepared: PreparedRequest, body: bytes | None, rules: TargetRules
+        self,
+        call: Call,
+        target: HttpTarget,
+        prepared: PreparedRequest,
+        body: bytes | None,
+        rules: TargetRules,
+        began: float,
     ) -> Outcome | NotBegun | TargetFault:
         """The outcome, or why nothing was sent: the circuit of the host is open, or the rules of the tenant."""
-        breakers, admission, began = self._breakers, CallPermit.CALL, monotonic()
+        breakers, admission = self._breakers, CallPermit.CALL
         if breakers.troubled:
             admitted = breakers.admit(_host(call, prepared), call.timeout_seconds)
             if isinstance(admitted, NotBegun):
@@ -241,7 +248,7 @@ class HttpTargetRunner:
                 breakers.released(_host(call, prepared), admission)
             raise
         if isinstance(outcome, Unanswered):
-            return breakers.failed(_host(call, prepared), admission, outcome)
+            return breakers.failed(_host(call, prepared), admission, outcome, call.mask)
         if breakers.troubled:
             if isinstance(outcome, TargetFault):
                 breakers.released(_host(call, prepared), admission)
@@ -267,8 +274,10 @@ class HttpTargetRunner:
             failed = connection_failure(
                 error, prepared.url, prepared.label, shows_certificate=prepared.shows_certificate
             )
-            own_tls = prepared.tls is not True
-            return Unanswered(failed, sent=not is_unsent(error)) if says_about_host(error, own_tls=own_tls) else failed
+            if isinstance(error, aiohttp.ClientResponseError):
+                return failed  # the host answered, but with something else than HTTP
+            counts = says_about_host(error, own_tls=prepared.tls is not True)
+            return Unanswered(failed, not is_unsent(error), counts)
 
     async def _outcome(self, response: aiohttp.ClientResponse, target: HttpTarget, label: str) -> Outcome | Unanswered:
         data, complete, broken = await _read(response, self._cap)

@@ -38,7 +38,7 @@ def is_unsent(error: Exception) -> bool:
 def says_about_host(error: Exception, *, own_tls: bool) -> bool:
     """Whether the error means that the host does not answer; else it says something about the call. `own_tls`: the job
     has certificates of its own, which may be what the host does not accept."""
-    if isinstance(error, aiohttp.InvalidURL | aiohttp.ClientResponseError):
+    if isinstance(error, aiohttp.InvalidURL):
         return False
     in_tls = isinstance(error, aiohttp.ClientSSLError) or _tls_alert(error) is not None
     return not (own_tls and (in_tls or isinstance(error, BrokenConnectionError)))

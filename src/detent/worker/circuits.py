@@ -27,6 +27,7 @@ class CircuitReport:
         self.loop = Loop("circuits", self.tick)
 
     async def tick(self) -> float:
+        self._breakers.forget_unused()
         version = self._breakers.version
         if version != self._written and self._membership.trusted:
             await self._store.nodes.report_circuits(self._membership.node, self._document())

@@ -28,7 +28,7 @@ from detent.runtime.service import Batcher
 from detent.store import Store
 from detent.store.db import OutcomeUnknown, PoolName, Rejected
 from detent.store.live_runs import PlannedRetry, Settlement
-from detent.store.pull import Extended, LeasedRun, PullBeat, Recorded, Report
+from detent.store.pull import Expired, Extended, LeasedRun, PullBeat, Recorded, Report
 from detent.store.tasks import Freed
 from detent.store.tenant_wall import walled
 from detent.store.upkeep import RUNS_CHANNEL
@@ -80,9 +80,13 @@ class PulledRuns:
         return extended
 
     async def _beat_early(self, tenant: int, beat: PullBeat) -> Extended | None:
-        """Its node still waits for the rest of the answer 202, which begins the lease."""
+        """Its node still waits for the rest of the answer 202, which begins the lease of the job: no longer one can be
+        promised yet."""
         held = await self._store.pull.held_early(tenant, beat.key, beat.token)
-        return None if held is None else Extended(held.claimed_at + lease_of(held, beat.lease), held.claim.cancel)
+        if held is None:
+            return None
+        lease = min(lease_of(held, beat.lease), lease_of(held, None))
+        return Extended(held.claimed_at + lease, held.claim.cancel)
 
     async def complete(self, tenant: int, key: RunKey, token: int, result: str | None) -> Settled:
         report = Report(key, token, END_CODES[Event.SUCCEED], "succeeded", result=result)
@@ -210,7 +214,7 @@ async def _end_silent(store: Store, jobs: JobOperations, metrics: Metrics) -> in
     """End the attempts of accepted runs whose targets sent no heartbeat within their lease. Returns how many."""
     count = 0
     freed = Freed(set(), set())
-    while ended := await store.pull.expire(_silent, freed):
+    while ended := await _expire(store, freed):
         count += len(ended)
         metrics.attempts["pull", "lost"] += len(ended)
         await promote(store, sorted({each.run.claim.job for each in ended}), freed)
@@ -218,6 +222,25 @@ async def _end_silent(store: Store, jobs: JobOperations, metrics: Metrics) -> in
         facts = [{**transitions.facts_of(each.run.claim, None), "status": each.status} for each in ended]
         transitions.log_some("warning", "attempt lost: its target sent no heartbeat", facts)
     return count
+
+
+async def _expire(store: Store, freed: Freed) -> list[Expired]:
+    """One batch. A run that cannot be ended must not keep the others open, nor runs whose worker was lost."""
+    try:
+        return await store.pull.expire(_silent, freed)
+    except Rejected:
+        ended: list[Expired] = []
+    passed_over = 0
+    while True:
+        try:
+            one = await store.pull.expire(_silent, freed, limit=1, passed_over=passed_over)
+        except Rejected as error:
+            log.error("the attempt of a silent target is not ended", error=str(error))
+            passed_over += 1
+            continue
+        if not one:
+            return ended
+        ended += one
 
 
 def _silent(held: LeasedRun) -> Report:

@@ -5,13 +5,16 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 from datetime import timedelta
+from functools import partial
 
 from detent.cluster.membership import Membership
 from detent.domain.run import Claim
 from detent.errors import DetentError
+from detent.runtime.bisection import halve_until_alone
 from detent.runtime.service import Batcher, backoff, start_shared
 from detent.runtime.wakeups import Wakeups
 from detent.store import Store
+from detent.store.db import Rejected
 from detent.telemetry import transitions
 from detent.telemetry.log import logger
 from detent.telemetry.metrics import Metrics
@@ -116,15 +119,17 @@ class Returns:
             self._putting_off = None
 
     async def _put_off(self, batch: Sequence[tuple[Claim, float]]) -> None:
-        """If a reply is lost, the statement is sent again, and finds nothing of what the first one has returned."""
+        """If a reply is lost, the statement is sent again, and finds nothing of what the first one has returned. A row
+        that the database refuses must not keep the others waiting: reconciling finds it again."""
         waits = [(claim, timedelta(seconds=seconds)) for claim, seconds in batch]
         claims = [claim for claim, _ in batch]
+        put_off = partial(self._store.live_runs.put_off, self._membership.node)
         try:
-            await self._until_written(len(batch), lambda: self._store.live_runs.put_off(self._membership.node, waits))
+            await self._until_written(len(batch), lambda: halve_until_alone(waits, put_off, self._refused, (Rejected,)))
         except Exception as error:
             log.exception("runs not put off: reconciling finds them again", runs=len(batch), error=str(error))
         finally:
-            self._let_go(claims)
+            self._release_held(claims)
         self._metrics.put_off += len(batch)
         if transitions.debug_enabled():
             transitions.log_claims("run put off", claims, self._membership.node)
@@ -132,7 +137,11 @@ class Returns:
         self._retries.add([seconds for _, seconds in batch])
         self._wakeups.capacity_freed()
 
-    def _let_go(self, claims: Sequence[Claim]) -> None:
+    async def _refused(self, wait: tuple[Claim, timedelta], error: Rejected) -> set[tuple[int, int]]:
+        log.error("run not put off", **transitions.facts_of(wait[0], self._membership.node), error=str(error))
+        return set()
+
+    def _release_held(self, claims: Sequence[Claim]) -> None:
         for claim in claims:
             held = self._held.remove(claim)
             if held is not None and held.over:

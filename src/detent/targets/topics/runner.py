@@ -128,7 +128,7 @@ class TopicTargetRunner:
                 breakers.released(key, admission)
             raise
         if isinstance(verdict, Unanswered):
-            return breakers.failed(key, admission, verdict)
+            return breakers.failed(key, admission, verdict, call.mask)
         if isinstance(verdict, TargetFault | NotBegun):
             breakers.released(key, admission)
         else:
