@@ -71,8 +71,6 @@ ROWS = {
     "run_payloads": "(job, scheduled_at, payload) VALUES ({job}, now(), '{{}}')",
     "run_progress": "(job, scheduled_at, serial, token, at, fraction, message)"
     " VALUES ({job}, now(), 0, 1, now(), 0.5, '')",
-    "dead_letters": "(job, scheduled_at, serial, token, revision, attempt, finished_at)"
-    " VALUES ({job}, now(), 0, 1, 1, 1, now())",
     "run_steps": "(job, scheduled_at, serial, name, attempt, token, took)"
     " VALUES ({job}, now(), 0, 'charge', 1, 1, '1s')",
     "secrets": "(tenant, name) VALUES ({tenant}, 's')",
