@@ -23,9 +23,15 @@ SCRIPTS = (
     "rolling",
     "on_demand",
     "on_demand --promote --runs 20000",
+    "topics",
+    "effects",
     "fairness",
+    "dead_host",
     "floods",
     "secret_leaks",
+    "callbacks",
+    "celery",
+    "celery --broker rabbitmq",
 )
 
 

@@ -26,6 +26,7 @@ from pathlib import Path
 from typing import Any
 
 from detent.client import JsonClient
+from detent.domain.effects import NewStep, OnceKey
 from detent.domain.job import PythonTarget
 from detent.domain.run import Call
 from detent.domain.states import OPEN
@@ -94,6 +95,15 @@ class Backend:
         return True
 
     def transaction(self, run_id: str, token: int) -> Any:
+        raise NotImplementedError
+
+    def once(self, run_id: str, token: int, once: OnceKey) -> Any:
+        raise NotImplementedError
+
+    async def steps(self, run_id: str, token: int) -> dict[str, str | None]:
+        raise NotImplementedError
+
+    async def add_step(self, run_id: str, token: int, step: NewStep) -> None:
         raise NotImplementedError
 
     def output(self, call: Call) -> AttemptOutput | None:

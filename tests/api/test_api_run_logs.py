@@ -219,3 +219,15 @@ async def test_a_failed_attempt_of_a_worker_that_pulls_may_have_a_traceback(api:
     await say(api, run, "fail", error="no", traceback="Traceback: line 7 of mail.js")
     (attempt,) = (await look_at(api, run))["attempts"]
     assert attempt["traceback"] == "Traceback: line 7 of mail.js"
+
+
+async def test_a_run_has_the_steps_whose_results_are_stored(api: ApiClient, sql: Any) -> None:
+    run = await claimed(api)
+    assert "steps" not in await look_at(api, run)
+    await sql.execute(
+        "INSERT INTO run_steps (job, scheduled_at, serial, name, attempt, token, stored_at, took, result)"
+        " SELECT job, scheduled_at, serial, 'charge', 1, token, '2026-01-01Z', '1.5 s', '1' FROM live_runs"
+    )
+    assert (await look_at(api, run))["steps"] == [
+        {"name": "charge", "attempt": 1, "finished_at": "2026-01-01T00:00:00Z", "duration_ms": 1500}
+    ]

@@ -123,3 +123,24 @@ async def test_a_worker_that_pulls_gets_no_more_than_its_queue_allows(api: ApiCl
     assert len(waited["runs"]) == 1
     (queue,) = [each for each in (await api.good("GET", "/api/v1/queues"))["items"] if each["name"] == "mail"]
     assert (queue["waiting"], queue["running"]) == (1, 2)
+
+
+async def test_the_topic_of_dead_runs_is_set_by_admins_of_the_tenant_and_removed(api: ApiClient) -> None:
+    await api.good("POST", "/api/v1/tenants", 201, json={"name": "acme"})
+    theirs, topic = await keyed(api, "acme"), {"url": "nats://nats.example:4222", "topic": "dead.runs"}
+    changed = await api.good("PATCH", "/api/v1/tenants/acme", json={"dead_letter_topic": topic}, headers=theirs)
+    assert changed["dead_letter_topic"] == {"type": "topic", **topic}
+    assert (await api.good("GET", "/api/v1/tenants/acme", headers=theirs))["dead_letter_topic"] == {
+        "type": "topic", **topic
+    }  # fmt: skip
+    for member, wrong, pointer in (
+        ("url", "ftp://nats.example", "/dead_letter_topic/url"),
+        ("topic", "two words", "/dead_letter_topic/topic"),
+        ("credentials", {"password": {"secret": "nowhere"}}, "/dead_letter_topic"),
+    ):
+        body = {"dead_letter_topic": topic | {member: wrong}}
+        problem = await api.problem("PATCH", "/api/v1/tenants/acme", 422, json=body, headers=theirs)
+        assert problem["pointer"] == pointer
+    await api.problem("PATCH", "/api/v1/tenants/default", 403, json={"dead_letter_topic": topic}, headers=theirs)
+    changed = await api.good("PATCH", "/api/v1/tenants/acme", json={"dead_letter_topic": None}, headers=theirs)
+    assert changed["dead_letter_topic"] is None

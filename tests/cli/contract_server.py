@@ -60,6 +60,7 @@ DEFAULTS: Document = {
     "no_retry_on": [],
     "retry_on": [],
     "retry_delays": {},
+    "dead_letter_topic": None,
     "collect_after": 604800,
     "idempotency_key_template": None,
     "warnings": [],
@@ -184,6 +185,7 @@ class ContractServer:
             "waiting_for": None,
             "progress": None,
             "attempts": [],
+            "steps": [],
             **fields,
         }
         self.runs[run["id"]] = run

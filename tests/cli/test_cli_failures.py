@@ -14,7 +14,7 @@ from tests.cli.contract_server import Answer, ContractServer, good, problem
 Run = Callable[..., Finished]
 
 SCHEDULES = "give exactly one of --cron, --every, --at, --rrule, --schedule or --task."
-TARGETS = "give exactly one of --url, --shell or --python."
+TARGETS = "give exactly one of --url, --shell, --python, --topic-url or --celery."
 
 
 @pytest.mark.parametrize(

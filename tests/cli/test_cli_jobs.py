@@ -157,6 +157,34 @@ def test_the_certificates_of_a_target_are_a_secret_and_a_file(detent: CommandLin
     assert alone.code == 2 and "without --url" in alone.err
 
 
+def test_body_statuses_and_limit_of_a_target_are_flags(detent: CommandLine, server: ContractServer) -> None:
+    (detent.folder / "body.txt").write_text('{"day": {{ scheduled_at.date }}}')
+    flags = ("--success-status", "2xx,304", "--retry-status", "409", "--retry-status", "423", "--host-concurrency", "3")
+    create = ("job", "create", "hello", "--every", "1h", "--url", "https://h/{{ payload.id }}")
+    assert detent(*create, "--body", "@body.txt", *flags).code == 0
+    assert sent(server)["target"] == {
+        "type": "http",
+        "url": "https://h/{{ payload.id }}",
+        "body": '{"day": {{ scheduled_at.date }}}',
+        "statuses": {"success": ["2xx", 304], "retry": [409, 423]},
+        "host_concurrency": 3,
+    }
+    more = ("--body", '{"day": "{{ scheduled_at.date }}"}', "--no-retry-status", "501", "--upsert")
+    assert detent(*create, *more).code == 0
+    assert sent(server)["target"]["body"] == {"day": "{{ scheduled_at.date }}"}
+    assert sent(server)["target"]["statuses"] == {"no_retry": [501]}
+
+
+def test_a_callback_is_a_lease_of_an_http_target(detent: CommandLine, server: ContractServer) -> None:
+    flags = ("--url", "https://h/", "--callback", "90s")
+    assert detent("job", "create", "hello", "--every", "1h", *flags).code == 0
+    assert sent(server)["target"] == {"type": "http", "url": "https://h/", "callback": {"lease_seconds": 90}}
+    alone = detent("job", "create", "hello", "--every", "1h", "--shell", "true", "--callback", "90s")
+    assert alone.code == 2 and "--callback is given without --url" in alone.err
+    wrong = detent("job", "create", "hello", "--every", "1h", "--url", "https://h/", "--callback", "soon")
+    assert wrong.code == 2 and "--callback" in wrong.err
+
+
 def test_a_job_is_shown_without_the_values_of_its_headers(inside: Run, server: ContractServer) -> None:
     target = {"type": "http", "url": "http://h/", "method": "GET", "headers": {"Authorization": "Bearer hidden"}}
     server.add_job("hello", target=target)

@@ -26,6 +26,12 @@ def test_runs_are_listed_as_lines_ids_or_json(inside: Run, server: ContractServe
     assert json.loads(inside("run", "list", "--json").out) == {"items": [run], "next_cursor": None}
 
 
+def test_the_list_notes_that_a_run_waits_for_its_callback(inside: Run, server: ContractServer) -> None:
+    server.add_run(server.add_job("hello"), "running", node="callback:host-1", error=None)
+    (row,) = inside("run", "list").rows
+    assert row[-1] == "waits for its callback"
+
+
 def test_runs_are_filtered_by_job_and_by_what_people_call_failed(inside: Run, server: ContractServer) -> None:
     job = server.add_job("hello")
     dead, running = server.add_run(job, "dead"), server.add_run(job, "running")
@@ -47,6 +53,15 @@ def test_a_run_is_shown_with_its_attempts(detent: CommandLine, server: ContractS
     assert re.search(r"^Scheduled +.* Europe/Berlin \(", seen.out, re.MULTILINE)
     assert re.search(r'^Result +{"rows": 3}', seen.out, re.MULTILINE)
     assert json.loads(detent("run", "get", run["id"], "--json").out) == run
+
+
+def test_a_run_is_shown_with_its_stored_steps(detent: CommandLine, server: ContractServer) -> None:
+    step = {"name": "charge", "attempt": 2, "finished_at": "2030-01-01T00:00:02.500Z", "duration_ms": 1500}
+    run = server.add_run(server.add_job("hello"), "dead", steps=[step])
+    assert detent("run", "get", run["id"]).rows[-1] == ["step", "charge", "2", "2030-01-01T00:00:02.500Z", "1500"]
+    seen = detent.on_terminal("run", "get", run["id"], TZ="Europe/Berlin")
+    assert "STEP    ATTEMPT  FINISHED              TOOK" in seen.lines
+    assert "charge        2  2030-01-01 01:00:02  1.5 s" in seen.lines
 
 
 def test_a_table_never_cuts_the_id_of_a_run(detent: CommandLine, server: ContractServer) -> None:

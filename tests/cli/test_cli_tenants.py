@@ -198,3 +198,15 @@ def test_which_jobs_are_meant_has_to_be_said_in_one_way(detent: CommandLine) -> 
     assert "for one job" in detent("job", "retry", "--filter", "tag:x", "--wait").err
     assert detent("job", "pause", "few", "--dry-run").code == 2
     assert "The filter has no field" in detent("job", "pause", "--filter", "tagg:x", "--dry-run").err
+
+
+def test_the_topic_of_dead_runs(detent: CommandLine) -> None:
+    topic = '{"url": "nats://nats.example:4222", "topic": "dead.runs"}'
+    done = detent("tenant", "dead-letter-topic", "default", topic)
+    assert done.code == 0, done.err
+    assert done.err == "Dead runs of default go to dead.runs at nats://nats.example:4222.\n"
+    assert '"topic": "dead.runs"' in detent("tenant", "get", "default").out
+    assert detent("tenant", "dead-letter-topic", "default", "dead.runs").code == 2
+    assert detent("tenant", "dead-letter-topic", "default", '{"url": "ftp://x", "topic": "a"}').code == 2
+    done = detent("tenant", "dead-letter-topic", "default", "none")
+    assert done.err == "Dead runs of default are not forwarded.\n"

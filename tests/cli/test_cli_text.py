@@ -137,6 +137,11 @@ def test_a_document_holds_only_what_was_given() -> None:
     [
         ({"shell": "true", "method": "GET"}, "--method is given without --url"),
         ({"python": "f", "headers": ("A:b",)}, "--header is given without --url"),
+        ({"python": "f", "body": ""}, "--body is given without --url"),
+        ({"python": "f", "retry_status": ("409",)}, "--retry-status is given without --url"),
+        ({"url": "u", "host_concurrency": "many"}, "--host-concurrency is 'many': give a whole number"),
+        ({"url": "u", "body": "@no/such/file"}, "--body names no/such/file, which cannot be read"),
+        ({"url": "u", "body": "-", "payload": "-"}, "--payload and --body both read stdin"),
         ({"shell": "true", "isolate": "process"}, "--isolate is given without --python"),
         ({"url": "u", "headers": ("no colon",)}, "--header is 'no colon': give it as NAME:VALUE"),
         ({"url": "u", "priority": "high"}, "--priority is 'high': give a whole number"),

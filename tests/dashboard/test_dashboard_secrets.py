@@ -62,6 +62,22 @@ async def test_the_form_keeps_the_references_of_headers(pages: Pages, stored: No
     assert job.signing is not None  # which the form does not show
 
 
+async def test_the_form_keeps_the_callback_of_a_target(pages: Pages, stored: None) -> None:
+    target = {"type": "http", "url": "https://example.com/", "callback": {"lease_seconds": 90}}
+    document = {"name": "job", "schedule": "every 1d", "target": target}
+    await JobOperations(pages.store).registration.add([read_document(document)])
+    page = await pages.get("/jobs/job/edit")
+    assert 'name="callback" value="90"' in page.text
+    form = {"kind": "every", "every": "2d", "target": "http", "url": "https://example.com/"}
+    changed = await pages.post("/jobs/job/edit", page.csrf, **form, callback="2m")
+    assert changed.status == 204, changed.text
+    job = await pages.store.jobs.find("job", tenant=1)
+    assert job is not None
+    assert job.target.callback.lease_seconds == 120
+    refused = await pages.post("/jobs/job/edit", page.csrf, **form, callback="soon")
+    assert "Callback" in html.unescape(refused.text)
+
+
 async def test_the_form_keeps_the_certificates_of_a_target(pages: Pages, stored: None) -> None:
     target = {"type": "http", "url": "https://example.com/", "tls": {"client_certificate": REFERENCE}}
     document = {"name": "job", "schedule": "every 1d", "target": target}
@@ -76,6 +92,29 @@ async def test_the_form_keeps_the_certificates_of_a_target(pages: Pages, stored:
     assert str(job.target.tls.client_certificate) == json.dumps(REFERENCE)
     refused = await pages.post("/jobs/job/edit", page.csrf, **form, tls="no JSON")
     assert "TLS is not JSON" in html.unescape(refused.text)
+
+
+@pytest.mark.parametrize(
+    "body", [{"day": "{{ scheduled_at.date }}"}, '{"n": "{{ attempt }}"}', '{"n": {{ attempt }}}', '"text"', ["a"]]
+)
+async def test_the_form_keeps_the_body_the_statuses_and_the_limit_of_a_target(pages: Pages, body: Any) -> None:
+    url = "https://example.com/{{ payload.id }}"
+    more = {"body": body, "statuses": {"success": ["2xx", 304], "retry": [409]}, "host_concurrency": 3}
+    target = {"type": "http", "url": url, "method": "POST", **more}
+    document = {"name": "job", "schedule": "every 1d", "target": target, "payload": {"id": 1}}
+    (job,) = await JobOperations(pages.store).registration.add([read_document(document)])
+    page = await pages.get("/jobs/job/edit")
+    assert url in html.unescape(page.text)
+    assert (await pages.get("/jobs/job")).status == 200
+    form = {name: value for name, value in values_of(job, {}).items() if isinstance(value, str)}
+    changed = await pages.post("/jobs/job/edit", page.csrf, **form | {"priority": "7"})
+    assert changed.status == 204, changed.text
+    found = await pages.store.jobs.find("job", tenant=1)
+    assert found is not None
+    assert (found.priority, found.target) == (7, job.target)
+    for field, text in (("statuses", "2xx"), ("host_concurrency", "many"), ("body", "no JSON")):
+        refused = await pages.post("/jobs/job/edit", page.csrf, **form | {field: text})
+        assert refused.status != 204, field
 
 
 VARIABLES = {

@@ -86,3 +86,15 @@ async def test_a_run_that_waits_for_its_key_says_so_and_all_can_be_cancelled(pag
 async def test_the_page_of_a_run_says_which_worker_to_start(pages: Pages, task: Any, sql: Any) -> None:
     (run,) = await sql.fetch("SELECT * FROM enqueue_many('send-mail', '[{}]')")
     assert "No worker is running: start one with" in (await pages.get(f"/runs/{run['run']}")).text
+
+
+async def test_the_page_of_a_run_shows_its_stored_steps_without_results(pages: Pages, task: Any, sql: Any) -> None:
+    (run,) = await sql.fetch("SELECT * FROM enqueue_many('send-mail', '[{}]')")
+    assert "Stored steps" not in (await pages.get(f"/runs/{run['run']}")).text
+    await sql.execute(
+        "INSERT INTO run_steps (job, scheduled_at, serial, name, attempt, token, took, result)"
+        " SELECT job, scheduled_at, serial, '<charge>', 1, 1, '1.5 s', '\"a result\"' FROM backlog"
+    )
+    shown = (await pages.get(f"/runs/{run['run']}")).text
+    assert "Stored steps" in shown and "&lt;charge&gt;" in shown and "1.5 s" in shown
+    assert "a result" not in shown

@@ -16,7 +16,7 @@ import msgspec
 
 from detent.api.app import PARTS, all_endpoints
 from detent.api.role_limits import knows_limits
-from detent.domain.job import HttpTarget, JobSpec, PythonTarget, ShellTarget
+from detent.domain.job import CeleryTarget, HttpTarget, JobSpec, PythonTarget, ShellTarget, TopicTarget
 from detent.domain.job_fields import FIELDS_BY_NAME
 from detent.domain.roles import PERMITTED, ROLES
 from detent.settings.settings import SETTINGS
@@ -32,6 +32,8 @@ PURPOSES = {
     "database_pooler": "The kind of pooler between detent and the server: see [poolers](../howto/poolers.md).",
     "data_dir": "The folder of the embedded PostgreSQL.",
     "host": "The address the API listens on. On any address but loopback it starts only if there is an API key.",
+    "public_url": "Where others reach the API: [callbacks](../howto/callbacks.md) go there. Without it, to the address "
+    "of the node that calls the target.",
     "port": "The port of the API; 0 takes a free one. If no port was set and 8787 is in use, the next free one.",
     "tls_cert": "The certificate to serve [HTTPS](../howto/tls.md) with; none: plain HTTP.",
     "tls_key": "The private key of `tls_cert`.",
@@ -44,8 +46,15 @@ PURPOSES = {
     "isolate": "Where Python jobs run, unless the job sets it: see [isolation](../howto/isolation.md).",
     "handler_processes": "The number of processes for isolated Python jobs; `auto`: twice the processors, at least 4.",
     "allow_shell": "The tenants whose [shell jobs](../howto/shell-jobs.md) this worker runs; requires API keys.",
+    "celery_apps": "The Celery apps whose tasks this worker sends, each open to one tenant: see "
+    "[Celery](../howto/coming-from-celery.md#replace-beat-without-touching-the-workers).",
     "shell_user": "The system user that commands run as, instead of the user of the worker; needs root.",
     "concurrency": "How many runs a worker executes at once.",
+    "breaker_failures": "After so many calls in a row that a host did not answer, its"
+    " [circuit](../howto/dead-hosts.md) opens: runs wait, and use up no attempt. 0: never.",
+    "breaker_max_pause_seconds": "The longest pause between two probes of such a host; the first pause is 1 s.",
+    "http_host_concurrency": "How many calls a worker makes to one host (name and port) at the same time, of all "
+    "tenants: see [calls per host](../howto/http-targets.md#calls-per-host). 0: any number.",
     "tenant_headroom": "The fraction of a worker's slots kept for tenants below their fair share: see"
     " [shares](../howto/queues-and-limits.md#tenant-shares). 0 keeps none.",
     "queues": "The queues that a worker serves.",
@@ -108,6 +117,7 @@ UNSET = {
     "database_url": "embedded PostgreSQL",
     "data_dir": "`~/.local/share/detent`; for root `/var/lib/detent`",
     "allow_shell": "none",
+    "celery_apps": "none",
     "misfire_grace_seconds": "`auto`",
     "catchup_rate": "`auto`",
     "handler_processes": "`auto`",
@@ -125,19 +135,74 @@ SWITCHES = {True: "`true`", False: "`false`"}
 ENDINGS = {"counter": "_total", "info": "_info"}
 
 TARGET_ADVICE = {
-    ("http", "url"): "The URL to call.",
+    (
+        "http",
+        "url",
+    ): "The URL to call. It may have [placeholders](../howto/http-targets.md#templates) behind the host, as "
+    "the values of headers and the body.",
     ("http", "method"): "The HTTP method. GET and HEAD send no payload.",
+    (
+        "http",
+        "body",
+    ): "The [body](../howto/http-targets.md#the-body) instead of the payload: a text, or a document whose "
+    "texts have placeholders.",
+    (
+        "http",
+        "statuses",
+    ): "What statuses mean: lists `success`, `retry` and `no_retry` of statuses and classes such as `5xx`. See "
+    "[answers](../howto/http-targets.md#how-an-answer-is-read).",
+    ("http", "host_concurrency"): "How many calls to the host a worker makes at the same time: see "
+    "[calls per host](../howto/http-targets.md#calls-per-host).",
     (
         "http",
         "headers",
     ): "Additional headers, each text or a [secret](../howto/secrets.md). `detent job get` shows only their names, "
     "because values are often secret.",
     ("http", "tls"): "Certificates for an `https://` address: see [mutual TLS](../howto/tls.md).",
+    (
+        "http",
+        "callback",
+    ): "An answer 202 does not end the run: the target [reports its end](../howto/callbacks.md). Its `lease_seconds`, "
+    "60 by default, are the longest time without a heartbeat.",
     ("python", "function"): "A function of the app that workers load (`--app`): `module:name`, or the name it is "
     "registered under.",
     ("python", "isolate"): "`process` runs it in a separate process: see [isolation](../howto/isolation.md).",
     ("shell", "command"): "A string for `/bin/sh -c`, or a list of words that is run directly.",
     ("shell", "env"): "Additional environment variables of the command, each text or a [secret](../howto/secrets.md).",
+    ("topic", "url"): "The server of the broker: see [topics](../howto/topics.md). It has no user name or password.",
+    ("topic", "topic"): "The topic, queue, stream or subject that gets the message.",
+    ("topic", "key"): "Messages with the same key keep their order, where the broker has one. Without it: the id of "
+    "the job.",
+    ("topic", "headers"): "Additional headers of the message, each text or a [secret](../howto/secrets.md).",
+    ("topic", "format"): "`cloudevents` sends the payload as a CloudEvent 1.0.",
+    ("topic", "credentials"): "`username`, and `password` as a [secret](../howto/secrets.md).",
+    ("topic", "tls"): "Certificates for a scheme with TLS, as for HTTP: see [mutual TLS](../howto/tls.md).",
+    ("celery", "task"): "The name of the task.",
+    ("celery", "app"): "The Celery app, `module:name`, which workers have by `celery_apps`. Either this or "
+    "`broker_url`.",
+    ("celery", "broker_url"): "`redis://`, `rediss://`, `amqp://` or `amqps://` with host, port and database or "
+    "virtual host.",
+    ("celery", "result_backend"): "With `broker_url`: a `redis://` or `rediss://` where workers store results. The run "
+    "then ends when the task ends.",
+    ("celery", "args"): "Positional arguments. A list in the payload replaces them.",
+    ("celery", "kwargs"): "Keyword arguments. An object in the payload is merged over them.",
+    ("celery", "queue"): "The queue of the Celery workers; none: where the app routes the task, or `celery`.",
+    ("celery", "priority"): "The priority of the message, as the broker of the app reads it.",
+    ("celery", "expires"): "Workers discard the task so many seconds after it was sent.",
+    ("celery", "ignore_result"): "With `app`: the run ends when the task is sent, although the app has a result "
+    "backend.",
+    ("celery", "credentials"): "With `broker_url`: `username`, and `password` as a [secret](../howto/secrets.md).",
+    ("celery", "result_credentials"): "The same for `result_backend`; none: those of the broker, if both are the same "
+    "host and port.",
+}
+
+
+TARGET_KINDS: dict[str, type[msgspec.Struct]] = {
+    "http": HttpTarget,
+    "python": PythonTarget,
+    "shell": ShellTarget,
+    "topic": TopicTarget,
+    "celery": CeleryTarget,
 }
 
 
@@ -174,7 +239,7 @@ def job_fields_table() -> str:
 
 def targets_table() -> str:
     rows = []
-    for kind, target in (("http", HttpTarget), ("python", PythonTarget), ("shell", ShellTarget)):
+    for kind, target in TARGET_KINDS.items():
         _, parts = msgspec.json.schema_components([target], ref_template="{name}")
         schema = parts[target.__name__]
         for name, field in schema["properties"].items():

@@ -39,7 +39,7 @@ def test_the_tests_of_the_example_app_pass() -> None:
     ]
     done = subprocess.run(command, cwd=EXAMPLES, env=environ, capture_output=True, text=True, timeout=100)
     assert done.returncode == 0, done.stdout + done.stderr
-    assert "4 passed" in done.stdout
+    assert "5 passed" in done.stdout
 
 
 async def test_a_worker_in_python_pulls_its_work(store: Store, server_url: str, tmp_path: Path) -> None:

@@ -102,6 +102,14 @@ MUTANTS = (
         },
     ),
     Mutant(
+        "a run that is put off with its former token",
+        scenarios.ZOMBIE_AND_ITS_SUCCESSOR_THAT_WAITED,
+        {
+            "run/put_off": changed("run/put_off", ("token = r.token + 1", "token = r.token")),
+            "run/claim": changed("run/claim", ("token = greatest(r.token, $2::bigint << 22) + 1", "token = r.token")),
+        },
+    ),
+    Mutant(
         "a heartbeat that revives an evicted node",
         scenarios.BEAT_AND_TAKE_OVER,
         {

@@ -192,6 +192,30 @@ ZOMBIE_AND_ITS_SUCCESSOR = Scenario(
         ("next", scripts.gives_back_and_claims_again(NEW, held())),
     ),
 )
+ZOMBIE_AND_ITS_SUCCESSOR_THAT_WAITED = Scenario(
+    "a late settle against a run that is put off and claimed again by the same node",
+    run(owner=NEW),
+    (
+        ("late", scripts.settles_late(NEW, held())),
+        ("next", scripts.puts_off_and_claims_again(NEW, held())),
+    ),
+)
+LATE_PUT_OFF_AND_SUCCESSOR = Scenario(
+    "a run that is put off late against its next claim by the same node",
+    run(owner=NEW),
+    (
+        ("late", scripts.puts_off_late(NEW, held())),
+        ("next", scripts.gives_back_and_claims_again(NEW, held())),
+    ),
+)
+PUT_OFF_AND_RESCUE = Scenario(
+    "a run that is put off against the rescue of its node's runs",
+    run(owner=OLD),
+    (
+        ("waits", scripts.puts_off_and_claims_again(OLD, held())),
+        ("take-over", scripts.takes_over(NEW, OLD, held_open=False, tidy=False, claims=True)),
+    ),
+)
 ZOMBIE_AND_ITS_RETRY = Scenario(
     "a late settle against the next attempt on the same node",
     run(owner=NEW),
@@ -326,6 +350,9 @@ SMALL = (
     FIRE_AND_TRIGGER,
     FIRE_AND_TWO_TRIGGERS,
     ZOMBIE_AND_ITS_SUCCESSOR,
+    ZOMBIE_AND_ITS_SUCCESSOR_THAT_WAITED,
+    LATE_PUT_OFF_AND_SUCCESSOR,
+    PUT_OFF_AND_RESCUE,
     ZOMBIE_AND_ITS_RETRY,
     RELEASE_AND_RELEASE,
     RELEASE_AND_TAKE_OVER,

@@ -276,6 +276,28 @@ def gives_back_and_claims_again(node: int, claim: Claim) -> Script:
     return script
 
 
+def puts_off_and_claims_again(node: int, claim: Claim) -> Script:
+    """As above, for a host that does not answer; its wait is over at once."""
+
+    async def script(actor: Actor, world: World) -> None:
+        world.grant(node, [claim])
+        await actor.open("run/put_off", node, *columns([claim]), [NO_DELAY])
+        await actor.commit()
+        await claim_and_settle(actor, world, node)
+
+    return script
+
+
+def puts_off_late(node: int, claim: Claim) -> Script:
+    """A worker that has lost the run puts it off, under the token of its former claim."""
+
+    async def script(actor: Actor, world: World) -> None:
+        await actor.open("run/put_off", node, *columns([claim]), [NO_DELAY])
+        await actor.commit()
+
+    return script
+
+
 def cancels(at: int = 0) -> Script:
     async def script(actor: Actor, world: World) -> None:
         rows = await actor.open("run/cancel", [1], [tick(at)], [0])

@@ -171,6 +171,11 @@ TASK_MUTANTS = (
         },
     ),
     Mutant(
+        "a run that is put off into the backlog without the token",
+        task_scenarios.LATE_PUT_OFF_AND_SUCCESSOR,
+        {"task/put_off": changed("task/put_off", ("AND token = batch.token AND owner = $1", "AND owner = $1"))},
+    ),
+    Mutant(
         "a settle of a task without the token",
         task_scenarios.LATE_SETTLE_AND_RETRY,
         {name: changed(name, ("AND token = batch.token AND owner = $1", "AND owner = $1")) for name in SETTLE_OF_TASKS},

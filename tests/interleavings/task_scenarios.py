@@ -133,6 +133,31 @@ LATE_SETTLE_AND_RETRY = TaskScenario(
         ("retry", task_scripts.fails_and_returns(NEW, held())),
     ),
 )
+# Runs that wait for their host.
+PUT_OFF_AND_RESCUE = TaskScenario(
+    "a run that is put off into the backlog against rescue",
+    task() + live(OLD),
+    (
+        ("waits", task_scripts.puts_off_and_takes_again(OLD, held(), again=False)),
+        ("take-over", scripts.takes_over(NEW, OLD, held_open=False, tidy=False, claims=True)),
+    ),
+)
+LATE_PUT_OFF_AND_SUCCESSOR = TaskScenario(
+    "a run that is put off late against its next claim by the same node",
+    task() + live(NEW),
+    (
+        ("late", task_scripts.puts_off_late(NEW, held())),
+        ("next", scripts.gives_back_and_claims_again(NEW, held())),
+    ),
+)
+LATE_SETTLE_AND_PUT_OFF = TaskScenario(
+    "a late settle against a run that is put off into the backlog and claimed again",
+    task() + live(NEW),
+    (
+        ("late", scripts.settles_late(NEW, held())),
+        ("waits", task_scripts.puts_off_and_takes_again(NEW, held())),
+    ),
+)
 # Concurrency keys.
 KEYED_CLAIMS_AND_AN_END = TaskScenario(
     "two claims of a concurrency key against the end of the run that has its place",
@@ -308,6 +333,9 @@ SMALL = (
     RETRY_AND_RESCUE,
     LATE_RETRY_AND_SUCCESSOR,
     LATE_SETTLE_AND_RETRY,
+    PUT_OFF_AND_RESCUE,
+    LATE_PUT_OFF_AND_SUCCESSOR,
+    LATE_SETTLE_AND_PUT_OFF,
     KEYED_CLAIMS_AND_AN_END,
     KEYED_CLAIM_AND_A_RETRY,
     UNPARK_AND_CLAIM,

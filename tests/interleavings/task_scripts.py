@@ -15,7 +15,7 @@ from detent.store.connection import Connection
 from detent.store.live_runs import cancel_runs
 from detent.store.tasks import TaskHead, claims_of_tasks, release_laned_on
 from tests.interleavings.harness import Actor, Script
-from tests.interleavings.scripts import claim_and_settle, failed_attempt, settle_all
+from tests.interleavings.scripts import NO_DELAY, claim_and_settle, columns, failed_attempt, settle_all
 from tests.interleavings.world import INCARNATION, World, tick
 
 PRIORITY = 5
@@ -167,6 +167,29 @@ def fails_and_returns(node: int, claim: Claim, *, again: bool = True, held_open:
         await _fail(actor, world, node, claim, held_open)
         if again:
             await takes(node, held_open=False)(actor, world)
+
+    return script
+
+
+def puts_off_and_takes_again(node: int, claim: Claim, *, again: bool = True) -> Script:
+    """A run whose target was not called returns to the backlog; its wait is over at once."""
+
+    async def script(actor: Actor, world: World) -> None:
+        world.grant(node, [claim])
+        await actor.open("task/put_off", node, *columns([claim]), [NO_DELAY])
+        await actor.commit()
+        if again:
+            await takes(node, held_open=False)(actor, world)
+
+    return script
+
+
+def puts_off_late(node: int, claim: Claim) -> Script:
+    """A worker that has lost the run puts it off, under the token of its former claim."""
+
+    async def script(actor: Actor, world: World) -> None:
+        await actor.open("task/put_off", node, *columns([claim]), [NO_DELAY])
+        await actor.commit()
 
     return script
 

@@ -226,7 +226,7 @@ async def test_a_worker_that_pulls_is_served_when_the_feed_says_so(
     monkeypatch.setattr(pull_waiters, "POLL_EVERY", 3600.0)  # nothing but the feed can tell of it
     (job,) = await JobOperations(store).registration.add([spec(queue="mail")])
     window = PullWaiters(store, max_waiting=1)
-    asking = ClaimTerms(1, "js-1", Wanted("mail", ("",), False), 1, timedelta(seconds=30))
+    asking = ClaimTerms(1, "js-1", Wanted("mail", ("", "task:"), False), 1, timedelta(seconds=30))
     try:
         hung_up: Any = asyncio.Event().wait
         waiting = asyncio.create_task(window.claim(asking, 20, hung_up))
@@ -238,3 +238,24 @@ async def test_a_worker_that_pulls_is_served_when_the_feed_says_so(
         assert run.claim.key == key
     finally:
         await window.close()
+
+
+async def test_steps_and_effects_of_a_handler_go_through_the_pooler(look: Any, store: Store, effects: Any) -> None:
+    await look.execute("CREATE TABLE public.payments (key text)")
+    app = Detent()
+
+    @app.function("pays")
+    async def pays(run: Run) -> list[object]:
+        firsts = []
+        for _ in range(2):
+            async with run.once("invoice-42") as effect:
+                firsts.append(effect.first)
+                if effect.first:
+                    await effect.connection.execute("INSERT INTO payments VALUES ($1)", run.id)
+                    assert await effect.connection.fetchval("SHOW search_path") == '"$user", public'
+        return [*firsts, await run.step("count", lambda: 7)]
+
+    run = await handled(look, store, effects, app)
+    assert run["result"] == "[true,false,7]", await look.fetchval("SELECT error FROM attempts")
+    assert await look.fetchval("SELECT count(*) FROM public.payments") == 1
+    assert await look.fetchval("SELECT name || result FROM run_steps") == "count7"

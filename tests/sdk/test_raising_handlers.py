@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from detent import Run
+from detent.domain.effects import NewStep, OnceKey
 from detent.domain.job import PythonTarget
 from detent.domain.run import Call, Committed, Failed, NotBegun, Outcome, Succeeded
 from detent.targets.python import HandlerThread, PythonTargetRunner
@@ -54,6 +55,15 @@ class Unused:
         return True
 
     def transaction(self, run_id: str, token: int) -> Any:
+        raise NotImplementedError
+
+    def once(self, run_id: str, token: int, once: OnceKey) -> Any:
+        raise NotImplementedError
+
+    async def steps(self, run_id: str, token: int) -> dict[str, str | None]:
+        raise NotImplementedError
+
+    async def add_step(self, run_id: str, token: int, step: NewStep) -> None:
         raise NotImplementedError
 
     def output(self, call: Call) -> None:

@@ -459,3 +459,62 @@ def test_a_task_runs_when_it_is_triggered_and_never_by_itself() -> None:
 def test_a_job_in_code_that_has_no_schedule_is_pointed_at_tasks() -> None:
     with pytest.raises(UsageError, match=r"0 were given. For a job without a schedule.*use @app.task\(\)"):
         Detent().job(name="forgotten")
+
+
+def test_steps_and_effects_work_in_memory_by_the_clock_of_the_test() -> None:
+    app = Detent()
+    calls: list[str] = []
+
+    def charge() -> int:
+        calls.append("charge")
+        return 7
+
+    @app.job(every="1h", max_retries=1, retry_base_seconds=0)
+    def pays(run: Run) -> list[Any]:
+        charged = run.step_sync("charge", charge)
+        first = run.once("invoice", keep_for=5400).do_sync(calls.append, "invoice")
+        if run.attempt == 1:
+            raise RuntimeError
+        return [charged, first]
+
+    with app.test() as t:
+        t.advance(hours=1)
+        assert [run.result for run in t.runs] == [[7, False]]
+        assert calls == ["charge", "invoice"]
+        t.advance(hours=1)
+        assert calls == ["charge", "invoice", "charge"]  # another run, and the effect is remembered
+        t.advance(hours=1)
+        assert calls == ["charge", "invoice", "charge", "charge", "invoice"]
+
+
+async def test_the_connection_of_an_effect_is_the_one_that_the_test_gives(database_url: str) -> None:
+    connection = await asyncpg.connect(database_url)
+    await connection.execute("CREATE TABLE public.payments (key text PRIMARY KEY)")
+    app = Detent()
+
+    @app.job(every="1h", max_retries=1, retry_base_seconds=0)
+    async def pays(run: Run) -> int:
+        async with run.once("invoice-42") as effect:
+            if effect.first:
+                await effect.connection.execute("INSERT INTO public.payments VALUES ('42')")
+                if run.attempt == 1:
+                    raise ValueError("no")
+        return await run.step("count", connection.fetchval, "SELECT count(*) FROM public.payments")
+
+    with app.test(connection=connection) as t:
+        await t.advance_async(hours=2)
+    assert [run.result for run in t.runs] == [1, 1]
+    await connection.close()
+
+
+def test_an_effect_elsewhere_needs_no_connection_and_one_here_says_what_to_give() -> None:
+    app = Detent()
+
+    @app.job(every="1h", max_retries=0)
+    async def pays(run: Run) -> None:
+        await run.once("mail").do(asyncio.sleep, 0)
+        async with run.once("invoice") as effect:
+            await effect.connection.execute("SELECT 1")
+
+    with app.test() as t:
+        assert "app.test(connection=connection)" in str(t.trigger("pays").error)

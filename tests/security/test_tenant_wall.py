@@ -59,6 +59,10 @@ ROWS = {
     "unique_keys": "(job, key, scheduled_at, serial) VALUES ({job}, 'k', now(), 201326592)",
     # Of a job, and of a tenant whose jobs share their keys.
     "key_places": "(scope, key, place, job, lane, scheduled_at) VALUES ({job}, 'k', 0, {job}, 40000, now())",
+    "dead_letters": "(job, scheduled_at, serial, token, revision, attempt, finished_at)"
+    " VALUES ({job}, now(), 0, 1, 1, 1, now())",
+    "effect_marks": "(scope, key, job, scheduled_at, serial, kept_until)"
+    " VALUES (-{tenant}, 'k', {job}, now(), 0, now())",
     "key_rates": "(scope, key, next_at) VALUES (-{tenant}, 'k', now())",
     "request_budgets": "(tenant, tokens, granted, refilled_at) VALUES ({tenant}, 1, 1, now())",
     "tenant_targets": "(tenant, pattern) VALUES ({tenant}, 'private')",
@@ -67,6 +71,8 @@ ROWS = {
     "run_payloads": "(job, scheduled_at, payload) VALUES ({job}, now(), '{{}}')",
     "run_progress": "(job, scheduled_at, serial, token, at, fraction, message)"
     " VALUES ({job}, now(), 0, 1, now(), 0.5, '')",
+    "run_steps": "(job, scheduled_at, serial, name, attempt, token, took)"
+    " VALUES ({job}, now(), 0, 'charge', 1, 1, '1s')",
     "secrets": "(tenant, name) VALUES ({tenant}, 's')",
     "secret_versions": "(tenant, name, version, key_id, wrapped, nonce, ciphertext)"
     " VALUES ({tenant}, 's', 1, 'k', '', '', '')",

@@ -143,6 +143,13 @@ FENCES: dict[str, tuple[str, ...]] = {
     "run/settle_succeeded of tasks": (*HELD_OF_TASKS, "owner = $1 AND attempt = 1 FOR UPDATE"),
     "task/settle_retry": (*HELD_OF_TASKS, "owner = $1 FOR UPDATE"),
     "run/give_back": (*HELD, "owner = $1 FOR UPDATE", "token = r.token + 1"),
+    "run/put_off": (
+        *HELD[:-1],
+        "r.job = ANY (ARRAY(SELECT job FROM locked)) AND r.job = locked.job AND r.lane = locked.lane",
+        "owner = $1 FOR UPDATE",
+        "token = r.token + 1",
+    ),
+    "task/put_off": (*HELD_OF_TASKS, "owner = $1 FOR UPDATE", "token = r.token + 1"),
     # workers that pull: the lease is the fence
     "pull/claim": (
         "owner IS NULL AND lane >= 0",
@@ -157,6 +164,15 @@ FENCES: dict[str, tuple[str, ...]] = {
         "token = leases.token AND owner = -leases.worker FOR UPDATE",
         "token = r.token + 1",
     ),
+    # what a target has accepted: from the hold of its node, or under the same token from whichever node holds it
+    "pull/accept": (*HELD[:4], "owner = $1 FOR UPDATE", "r.job = locked.job AND r.lane = locked.lane"),
+    "pull/accept_early": (
+        "scheduled_at = $3 AND serial = $4 AND token = $5 AND owner > 0 FOR UPDATE) ticks",
+        "scheduled_at = $3 AND serial = $4 AND token = $5 AND owner > 0 FOR UPDATE) tasks",
+        "JOIN jobs j ON j.job = r.job AND j.tenant = $1",
+        "d.definition->'target'->'callback' IS NOT NULL",
+        "r.job = locked.job AND r.lane = locked.lane",
+    ),
     # survivors: only of a node that is evicted
     "run/rescue": (
         "r.owner = $1 AND EXISTS (SELECT FROM nodes WHERE node = $1 AND evicted)",
@@ -167,6 +183,7 @@ FENCES: dict[str, tuple[str, ...]] = {
     ),
     "node/delete": ("n.node = $1 AND n.evicted", "NOT EXISTS (SELECT FROM live_runs WHERE owner = $1)"),
     "node/evict": ("NOT evicted AND (expires_at < now() OR expires_at > now() + 2 * ttl)",),
+    "node/report_circuits": ("node = $1 AND NOT evicted",),
     "node/drain": ("node = $1 AND NOT evicted",),
     # a node about itself
     "node/join": ("INSERT INTO nodes",),
@@ -339,3 +356,18 @@ def test_lines_and_progress_are_written_by_the_token_of_their_attempt() -> None:
     assert "ON CONFLICT (job, scheduled_at, serial, token, part) DO UPDATE" in lines
     progress = " ".join(EVERY_STATEMENT["output/add_progress"].text.split())
     assert "WHERE run_progress.token <= excluded.token" in progress
+
+
+@pytest.mark.parametrize("name", ["effect/add_step", "effect/mark", "effect/verify_hold"])
+def test_what_a_handler_writes_names_run_token_and_owner(name: str) -> None:
+    text = " ".join(EVERY_STATEMENT[name].text.replace("r.", "").split())
+    run = "job = $2::bigint AND lane = $3::integer AND scheduled_at = $4::timestamptz AND serial = $5::integer"
+    assert f"{run} AND token = $6::bigint AND owner = $1::bigint" in text
+
+
+def test_no_hot_statement_touches_steps_or_marks() -> None:
+    """A run without steps costs what it cost before: only handlers, requests about one run, and upkeep read them."""
+    touching = {name for name, each in EVERY_STATEMENT.items() if re.search(r"run_steps|effect_marks", each.text)}
+    beside = {"job/purge", "tenant/count_of_jobs", "tenant/count_rest", "tenant/delete_history", "tenant/delete_rest"}
+    beside |= {"tenant/delete_waiting", "tenant/export_steps"}
+    assert {name for name in touching if not name.startswith("effect/")} == beside

@@ -69,12 +69,13 @@ EXPECTED = {
     "run/settle_succeeded": {"live_runs_pkey"},
     "run/settle_retry": {"live_runs_pkey"},
     "run/give_back": {"live_runs_pkey"},
+    "run/put_off": {"live_runs_pkey"},
     "run/cancel": {"live_runs_pkey"},
     "cluster/read_signals": {"cursors_due", "live_ready", "cursors_pkey"},
     "incident/evaluate_expectations": {"expectations_due", "live_runs_pkey", "cursors_pkey"},
 }
 # What is tried again needs a column of the batch, so a plan may compare the batch with itself; but nothing else.
-COMPARED = {"run/settle_retry"}
+COMPARED = {"run/settle_retry", "run/put_off"}
 
 
 def all_of(value: object) -> list[object]:
@@ -104,6 +105,7 @@ def arguments_of(name: str) -> tuple[object, ...]:
         "queue/list_ready": ([1, 2],),
         "run/start": (NODE, *held, [False] * len(held[0])),
         "run/give_back": (NODE, *held),
+        "run/put_off": (NODE, *held, all_of(HOUR)),
         "run/settle": (
             NODE, JOBS_HELD, at, all_of(TOKEN), at, at, zero, zero, all_of(1),
             all_of(None), all_of(None), all_of("succeeded"), all_of(None), all_of(None),

@@ -339,7 +339,50 @@ async def test_giving_back_what_is_not_held_changes_nothing(look: Any, verbs: St
     before = await live(look)
     assert await verbs.live_runs.give_back(NODE, [claim._replace(**change)]) == set()
     assert await verbs.live_runs.give_back(OTHER, [claim]) == set()
+    assert await verbs.live_runs.put_off(NODE, [(claim._replace(**change), SECOND)]) == set()
+    assert await verbs.live_runs.put_off(OTHER, [(claim, SECOND)]) == set()
     assert await live(look) == before
+
+
+async def test_a_run_that_is_put_off_waits_as_pending_and_its_attempt_does_not_count(look: Any, verbs: Store) -> None:
+    claim = await held(look, started_at=LONG_AGO, once=True)
+    before = await look.fetchval("SELECT now()")
+    assert await verbs.live_runs.put_off(NODE, [(claim, 60 * SECOND)]) == {(1, 0)}
+    (row,) = await live(look)
+    assert (row["owner"], row["started_at"], row["token"]) == (None, None, TOKEN + 1)
+    assert (row["attempt"], row["crashes"]) == (1, 0)
+    assert before + 60 * SECOND <= row["not_before"] <= await look.fetchval("SELECT now()") + 60 * SECOND
+    assert await attempts(look) == []
+    assert [row["status"] for row in await look.fetch("SELECT status FROM runs")] == ["pending"]
+    assert await verbs.live_runs.settle(NODE, [success(claim)]) == [success(claim)]
+    assert await verbs.live_runs.put_off(NODE, [(claim, SECOND)]) == set()
+    assert await verbs.live_runs.claim(NODE, 1, [1], 1) == []
+    await look.execute("UPDATE live_runs SET not_before = now()")
+    (again,) = await verbs.live_runs.claim(NODE, 1, [1], 1)
+    assert (again.token, again.attempt) == (TOKEN + 2, 1)
+    assert await verbs.live_runs.start(NODE, [again]) == {(1, 0): "go"}
+
+
+async def test_each_run_of_a_batch_is_put_off_for_its_own_time(look: Any, verbs: Store) -> None:
+    first, second = await held(look, 1), await held(look, 2)
+    assert await verbs.live_runs.put_off(NODE, [(second, 60 * SECOND), (first, SECOND)]) == {(1, 0), (2, 0)}
+    waits = "SELECT job FROM live_runs WHERE not_before > now() + interval '30 seconds'"
+    assert [row["job"] for row in await look.fetch(waits)] == [2]
+
+
+async def test_a_run_that_was_cancelled_meanwhile_is_not_put_off(look: Any, verbs: Store) -> None:
+    claim = await held(look)
+    assert await verbs.live_runs.cancel([claim.key]) == {claim.key: NODE}
+    assert await verbs.live_runs.put_off(NODE, [(claim, 60 * SECOND)]) == {(1, 0)}
+    (again,) = await verbs.live_runs.claim(NODE, 1, [1], 1)
+    assert again.cancel
+
+
+async def test_a_run_that_is_put_off_can_be_cancelled_while_it_waits(look: Any, verbs: Store) -> None:
+    claim = await held(look)
+    await verbs.live_runs.put_off(NODE, [(claim, 60 * SECOND)])
+    assert await verbs.live_runs.cancel([claim.key]) == {claim.key: None}
+    assert [row["status"] for row in await history(look)] == [3]
 
 
 # --- cancel ---
@@ -391,6 +434,7 @@ AFTER_A_WAIT: dict[str, Verb] = {
     "retry": lambda store, claim: store.live_runs.retry(NODE, [failure(claim)]),
     "start": lambda store, claim: store.live_runs.start(NODE, [claim]),
     "give_back": lambda store, claim: store.live_runs.give_back(NODE, [claim]),
+    "put_off": lambda store, claim: store.live_runs.put_off(NODE, [(claim, SECOND)]),
 }
 # Each: what it answers, and how the run stands then: live and owned, or not, or ended with this status.
 WHAT_BECAME: dict[str, tuple[object, str]] = {
@@ -399,6 +443,7 @@ WHAT_BECAME: dict[str, tuple[object, str]] = {
     "retry": ([], "free"),
     "start": ({(1, 0): "go"}, "owned"),
     "give_back": ({(1, 0)}, "free"),
+    "put_off": ({(1, 0)}, "free"),
 }
 
 

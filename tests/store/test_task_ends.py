@@ -31,7 +31,7 @@ from tests.store.on_demand import (
     settle,
     waiting,
 )
-from tests.support.factories import add_live_run, add_node, add_task
+from tests.support.factories import LONG_AGO, add_live_run, add_node, add_task
 from tests.support.waiting import until
 
 HOUR = timedelta(hours=1)
@@ -77,7 +77,7 @@ async def test_runs_of_tasks_and_ticks_are_settled_in_one_call(look: Any, verbs:
     [{"token": 1}, {"scheduled_at": HOUR}, {"serial": 1}, {"job": 1}, {"lane": 1}, {"node": OTHER}],
     ids=lambda change: next(iter(change)),
 )
-@pytest.mark.parametrize("how", ["succeeded", "dead", "retry", "give back"])
+@pytest.mark.parametrize("how", ["succeeded", "dead", "retry", "give back", "put off"])
 async def test_what_is_not_held_is_neither_settled_nor_given_back(
     look: Any, verbs: Store, change: dict[str, Any], how: str
 ) -> None:
@@ -90,6 +90,8 @@ async def test_what_is_not_held_is_neither_settled_nor_given_back(
         assert await verbs.live_runs.retry(node, [failure(wrong)]) == [failure(wrong)]
     elif how == "give back":
         assert await verbs.live_runs.give_back(node, [wrong]) == set()
+    elif how == "put off":
+        assert await verbs.live_runs.put_off(node, [(wrong, timedelta(seconds=1))]) == set()
     else:
         batch = end([wrong], RunStatus(how))
         assert await verbs.live_runs.settle(node, batch) == batch
@@ -171,6 +173,47 @@ async def test_a_lost_run_stays_in_live_runs_for_the_next_worker(look: Any, verb
     assert (again.key, again.lane, again.payload, again.crashes) == (first.key, first.lane, "1", 1)
     assert again.token > first.token
     assert await verbs.live_runs.settle(NODE, end([first])) == end([first])
+
+
+# --- put off ---
+
+
+async def test_a_run_that_is_put_off_returns_to_the_backlog_with_all_it_has(look: Any, verbs: Store) -> None:
+    run = await enqueue(look, payload=7, priority=-9, queue="bulk", concurrency_key="k")
+    await look.execute("UPDATE backlog SET crashes = 2, lost_alone = 1, once = true")
+    (first,) = await claim(verbs, keyed=True)
+    assert await verbs.live_runs.put_off(NODE, [(first, HOUR)]) == {(first.job, first.lane)}
+    (row,) = await waiting(look)
+    assert (row["serial"], row["scheduled_at"], row["token"]) == (first.serial, run["scheduled_at"], first.token)
+    assert (row["attempt"], row["crashes"], row["lost_alone"], row["once"]) == (1, 2, 1, True)
+    assert (row["priority"], row["queue"], row["payload"], row["key"]) == (-9, first.queue, "7", "k")
+    assert row["not_before"] > await look.fetchval("SELECT now() + interval '59 minutes'")
+    assert await count(look, "live_runs") == await count(look, "run_history") == await count(look, "attempts") == 0
+    assert await verbs.live_runs.put_off(NODE, [(first, HOUR)]) == set()
+    await look.execute("UPDATE backlog SET not_before = now()")
+    (second,) = await claim(verbs, keyed=True)
+    assert (second.key, second.attempt, second.token) == (first.key, 1, first.token + 1)
+    await settle(verbs, [second])
+
+
+async def test_ticks_and_runs_of_tasks_are_put_off_in_one_call(look: Any, verbs: Store, task: int) -> None:
+    await enqueue_many(look, {}, {})
+    await add_live_run(look, 1, owner=NODE, token=TOKEN)
+    tick = Claim(1, 0, LONG_AGO, 0, TOKEN, 1)
+    claims = [*await claim(verbs), tick]
+    returned = await verbs.live_runs.put_off(NODE, [(each, HOUR) for each in claims])
+    assert returned == {(each.job, each.lane) for each in claims}
+    assert (await count(look, "backlog"), await count(look, "live_runs")) == (2, 1)
+
+
+async def test_a_run_that_was_asked_to_stop_is_left_to_its_next_worker(look: Any, verbs: Store) -> None:
+    await enqueue(look)
+    (first,) = await claim(verbs)
+    await verbs.live_runs.cancel([first.key])
+    assert await verbs.live_runs.put_off(NODE, [(first, HOUR)]) == {(first.job, first.lane)}
+    assert await waiting(look) == []
+    (again,) = await verbs.live_runs.claim(NODE, 1, [first.queue], 1)
+    assert (again.key, again.cancel) == (first.key, True)
 
 
 # --- cancel ---

@@ -83,6 +83,7 @@ def arguments_of(name: str) -> tuple[object, ...]:
         "task/list_heads": ([1, 2, 3], None),
         "task/list_heads, of a job": ([1, 2, 3], [MAIL]),
         "task/settle_retry": (NODE, *held, at, at, all_of("failed"), all_of("no"), all_of(HOUR), all_of(None)),
+        "task/put_off": (NODE, *held, all_of(HOUR)),
         "task/unpark": (all_of(SYNC, 200), keys),
         "task/list_parked_keys": (0, "", 500),
         "task/list_deleted_jobs": (),
@@ -108,7 +109,7 @@ def arguments_of(name: str) -> tuple[object, ...]:
 STATEMENTS_TRIED = {
     "task/claim": 3, "task/claim, a release": 5, "task/claim_keyed": 8, "task/claim_keyed, a release": 10,
     "task/claim_parked": 8, "task/list_heads": 1, "task/list_heads, of a job": 1, "task/settle_retry": 5,
-    "task/unpark": 8, "task/list_parked_keys": 1, "task/list_deleted_jobs": 1, "task/cancel": 3,
+    "task/put_off": 5, "task/unpark": 8, "task/list_parked_keys": 1, "task/list_deleted_jobs": 1, "task/cancel": 3,
     "task/cancel_of_jobs": 4, "task/find": 1, "task/release_laned": 2, "task/purge_unique_keys": 4,
     "task/purge_key_places": 4, "task/purge_key_rates": 1,
     "run/start of tasks": 3, "run/settle_succeeded of tasks": 3, "run/settle of tasks": 3,
@@ -208,7 +209,7 @@ async def plan_of(connection: Any, name: str) -> list[dict[str, Any]]:
 # Where statistics say that one run is live, PostgreSQL 15 reads all live runs once for a batch of these, through the
 # primary key. There are as many as the workers hold, and the next analyze ends it.
 READ_ALL_ONCE = {
-    *("task/settle_retry", "run/start of tasks"),
+    *("task/settle_retry", "task/put_off", "run/start of tasks"),
     *("run/settle_succeeded of tasks", "run/settle of tasks"),
 }
 

@@ -84,6 +84,12 @@ async def world(store: Store, sql: Any) -> World:
               SELECT s, 'customer', 0, job, 40000, now() FROM one, unnest(ARRAY[job, -tenant]) s),
         t AS (INSERT INTO key_rates (scope, key, next_at)
               SELECT s, 'customer', now() FROM one, unnest(ARRAY[job, -tenant]) s),
+        v AS (INSERT INTO dead_letters (job, scheduled_at, serial, token, revision, attempt, finished_at)
+              SELECT job, now(), 0, 1, 1, 1, now() FROM one),
+        u2 AS (INSERT INTO run_steps (job, scheduled_at, serial, name, attempt, token, took, result)
+              SELECT job, now(), 0, 'charge-' || s, 1, 1, '1s', '1' FROM one, generate_series(1, 3) s),
+        w AS (INSERT INTO effect_marks (scope, key, job, scheduled_at, serial, kept_until)
+              SELECT s, 'invoice', job, now(), 0, 'infinity' FROM one, unnest(ARRAY[job, -tenant]) s),
         u AS (INSERT INTO enqueue_grants (tenant, role) SELECT tenant, 'app' FROM one)
         SELECT FROM one
         """,

@@ -209,12 +209,12 @@ def is_alive(process: int) -> bool:
     return state != "Z"  # no process here reaps the server's process
 
 
-async def command_line(folder: Path, url: str, *arguments: str) -> tuple[int, str, str]:
+async def command_line(folder: Path, url: str, *arguments: str, **variables: str) -> tuple[int, str, str]:
     """Run `detent …` as a command: exit code, stdout, stderr."""
     process = await asyncio.create_subprocess_exec(
         *(sys.executable, "-m", "detent", *arguments),
         cwd=folder,
-        env=environment(folder, DETENT_API_URL=url),
+        env=environment(folder, DETENT_API_URL=url, **variables),
         stdin=asyncio.subprocess.DEVNULL,
         stdout=asyncio.subprocess.PIPE,
         stderr=asyncio.subprocess.PIPE,

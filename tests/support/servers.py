@@ -1,5 +1,6 @@
-"""Real etcd, ZooKeeper and Redis: each in a temporary folder, on a port that stays its own when it is killed and
-started again. Where one is missing, root installs Debian's packages; others are told how; under CI that is a failure.
+"""Real etcd, ZooKeeper and Redis (others: `brokers.py`): each in a temporary folder, on a port that stays its own when
+it is killed and started again. Where one is missing, root installs Debian's packages; others are told how; under CI
+that is a failure.
 """
 
 from __future__ import annotations
@@ -20,8 +21,17 @@ import pytest
 from tests.support import guardian
 from tests.support.waiting import until_sync
 
-PACKAGES = ("etcd-server", "redis-server", "libzookeeper-java", "default-jre-headless")
+PACKAGES = (
+    "etcd-server",
+    "redis-server",
+    "libzookeeper-java",
+    "default-jre-headless",
+    "rabbitmq-server",
+    "mosquitto",
+)
 INSTALL = ("apt-get", "install", "-y", "--no-install-recommends", *PACKAGES)
+RABBITMQ = Path("/usr/lib/rabbitmq/bin/rabbitmq-server")  # the script on the PATH becomes another user
+MOSQUITTO = Path("/usr/sbin/mosquitto")
 JARS = Path("/usr/share/java")
 ZOOKEEPER_JARS = ("zookeeper", "zookeeper-jute", "slf4j-api", "slf4j-nop", "snappy-java", "metrics-core", "netty-all")
 # A short-lived server of a few hundred nodes: it need not be fast later, only soon.
@@ -33,6 +43,7 @@ class Server(ABC):
     # What a server says when it is not only listening but serving: a question, and a part of the answer.
     question: bytes
     answer: bytes
+    seconds = 30.0
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -47,10 +58,15 @@ class Server(ABC):
     @abstractmethod
     def command(self) -> list[str]: ...
 
+    def environ(self) -> dict[str, str] | None:
+        return None
+
     def start(self) -> None:
         with (self.folder / "log").open("ab") as log:
-            self._process = subprocess.Popen(self.command(), cwd=self.folder, stdout=log, stderr=log)
-        until_sync(self._answers, 30, f"{self.name} to answer")
+            self._process = subprocess.Popen(
+                self.command(), cwd=self.folder, stdout=log, stderr=log, env=self.environ()
+            )
+        until_sync(self._answers, self.seconds, f"{self.name} to answer")
 
     def ensure(self) -> None:
         if self._process is None:
@@ -178,6 +194,8 @@ def missing_servers() -> list[str]:
         "Redis": shutil.which("redis-server") or shutil.which("valkey-server"),
         "ZooKeeper": all((JARS / f"{name}.jar").exists() for name in ZOOKEEPER_JARS),
         "Java": shutil.which("java"),
+        "RabbitMQ": RABBITMQ.exists() and shutil.which("epmd"),
+        "mosquitto": MOSQUITTO.exists() and shutil.which("mosquitto_passwd"),
     }
     return [name for name, there in found.items() if not there]
 

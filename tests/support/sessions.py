@@ -7,13 +7,15 @@ from typing import Any
 
 import pytest
 
-from detent.domain.run import Call, Outcome, Succeeded
+from detent.domain.job import TargetKind
+from detent.domain.run import Call, NotBegun, Outcome, Succeeded
 from detent.node.session import Session
 from detent.settings.settings import Settings
 from detent.store import Store
 from detent.targets.messenger import Messenger
 from detent.telemetry.metrics import Metrics
 from detent.worker import worker
+from detent.worker.execute import Runner
 from detent.worker.queues import book
 from detent.worker.secrets import SecretValues
 
@@ -42,12 +44,14 @@ async def start(store: Store, looking_often: None) -> AsyncIterator[StartSession
         metrics: Metrics | None = None,
         messenger: Messenger | None = None,
         secrets: SecretValues | None = None,
+        topic: Callable[[Call], Awaitable[Outcome | NotBegun]] | None = None,
         **settings: Any,
     ) -> Session:
         chosen = Settings(**{"concurrency": 10, **settings})
-        session = Session(
-            store, chosen, roles, {"http": runner}, [], metrics=metrics, messenger=messenger, secrets=secrets
-        )
+        runners: dict[TargetKind, Runner] = {"http": runner}
+        if topic is not None:
+            runners["topic"] = topic
+        session = Session(store, chosen, roles, runners, [], metrics=metrics, messenger=messenger, secrets=secrets)
         await session.open()
         opened.append(session)
         return session

@@ -48,6 +48,35 @@ SHOP = """
     async def books(run: Run) -> None:
         async with run.transaction() as connection:
             await connection.execute("INSERT INTO public.bookings (run, process) VALUES ($1, $2)", run.id, os.getpid())
+
+    def note(step: str) -> int:
+        with (HERE / "notes").open("a") as notes:
+            notes.write(f"{step}\\n")
+        return os.getpid()
+
+    @app.job(every="1h", isolate="process", max_retries=1, retry_base_seconds=0)
+    async def steps(run: Run) -> list:
+        done = [await run.step("one", note, "one")]
+        async with run.once("booking") as effect:
+            if effect.first:
+                await effect.connection.execute(
+                    "INSERT INTO public.bookings (run, process) VALUES ($1, $2)", run.id, os.getpid()
+                )
+        if run.attempt == 1:
+            os._exit(7)
+        return [*done, effect.first]
+
+    @app.job(every="1h", isolate="process", max_retries=1, retry_base_seconds=0)
+    def plain_steps(run: Run) -> list:
+        done = [run.step_sync("one", note, "plain one")]
+        with run.once("booking") as effect:
+            if effect.first:
+                effect.connection.execute(
+                    "INSERT INTO public.bookings (run, process) VALUES ($1, $2)", run.id, os.getpid()
+                )
+        if run.attempt == 1:
+            os._exit(7)
+        return [*done, effect.first]
 """
 
 
@@ -136,3 +165,17 @@ async def test_a_worker_can_isolate_every_function_and_its_processes_end_with_it
     assert process != node.process.pid and is_alive(process)
     await node.kill()
     await until(lambda: not is_alive(process), what="its process to end")
+
+
+async def test_steps_and_effects_of_an_isolated_handler_outlive_its_process(
+    node: Node, folder: Path, look: Any
+) -> None:
+    await look.execute("CREATE TABLE public.bookings (run text, process integer)")
+    for job, step in (("steps", "one"), ("plain-steps", "plain one")):
+        run = await ended(node, node.client.trigger_job(job)["id"])
+        assert [attempt["outcome"] for attempt in run["attempts"]] == ["failed", "succeeded"]
+        process, first = run["result"]
+        assert not first
+        assert not is_alive(process)  # the result is that of the process which died
+        assert (folder / "shop" / "notes").read_text().splitlines().count(step) == 1
+    assert await look.fetchval("SELECT count(*) FROM public.bookings") == 2

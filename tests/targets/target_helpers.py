@@ -9,7 +9,7 @@ from collections.abc import Awaitable, Callable
 from datetime import UTC, datetime
 from pathlib import Path
 from types import TracebackType
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Self
 from uuid import uuid4
 
 from detent.domain.job import HttpTarget, ShellTarget, Target
@@ -130,7 +130,7 @@ class Sink:
         self.answer: Answer = answer()
         self._writers: set[asyncio.StreamWriter] = set()
 
-    async def __aenter__(self) -> Sink:
+    async def __aenter__(self) -> Self:
         self._server = await asyncio.start_server(self._serve, "127.0.0.1", 0)
         self.port: int = self._server.sockets[0].getsockname()[1]
         self.url = f"http://127.0.0.1:{self.port}"

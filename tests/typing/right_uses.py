@@ -5,6 +5,9 @@ from __future__ import annotations
 from datetime import UTC, datetime, timedelta
 from typing import Any, assert_type
 
+import redis
+import redis.asyncio
+
 from detent import BlockingHandle, Detent, Discard, Handle, NotRetryable, Retry, Run, Task
 
 app = Detent(url="postgresql://db/shop", tenant="default")
@@ -77,6 +80,27 @@ async def coroutine() -> None:
     job = await send_mail.schedule("weekly", send_mail.call(to="a"), cron="0 9 * * MON", queue="slow")
     assert_type(job.name, str)
     await send_mail.handle("01a1ec58-0e8e-7c00-8000-000000000001").cancel()
+
+
+async def effects(run: Run) -> None:
+    assert_type(await run.step("mail", send_mail, "a", subject="b"), int)
+    assert_type(await run.step("length", len, "a"), int)
+    async with run.once("invoice-42", scope="tenant", keep_for=timedelta(days=1)) as effect:
+        assert_type(effect.first, bool)
+        await effect.connection.execute("SELECT 1")
+    assert_type(await run.once("mail").do(send_mail, "a"), bool)
+    client: redis.asyncio.Redis = redis.asyncio.Redis()
+    async with run.once("order-42", redis=client) as marked:
+        marked.pipeline.incr("orders")
+
+
+def blocking_effects(run: Run) -> None:
+    assert_type(run.step_sync("length", len, "a"), int)
+    with run.once("invoice-42") as effect:
+        assert_type(effect.connection.execute("SELECT 1"), str)
+    with run.once("order-42", redis=redis.Redis()) as marked:
+        assert_type(marked.first, bool)
+    assert_type(run.once("mail").do_sync(print, "a"), bool)
 
 
 def plain(run: Run) -> None:

@@ -105,6 +105,18 @@ async def coroutine() -> None:
     assert handle and text and blocking and number
 
 
+async def effects(run: Run) -> None:
+    await run.step("mail", send_mail, 7)  # WRONG: a number for text
+    await run.step(send_mail, "a")  # WRONG: the name is missing
+    name: str = await run.step("mail", send_mail, "a")  # WRONG: its result is a number
+    run.once("invoice-42", scope="cluster")  # WRONG: no such scope
+    run.once("invoice-42", keep_for="1d")  # WRONG: text is no time
+    async with run.once("invoice-42") as effect:
+        effect.pipeline.incr("orders")  # WRONG: that is what Redis has
+    await run.once("mail").do(send_mail, to=7)  # WRONG: a number for text
+    assert name
+
+
 def plain(run: Run) -> None:
     send_mail.enqueue_sync(to=1)  # WRONG: a number for text
     words: str = send_mail.delay("a").result(timeout=5)  # WRONG: its result is a number

@@ -100,7 +100,7 @@ BAD_JOBS = {
     '"a"b': "inside a word",
     "status:gone": "active, paused, completed or deleted",
     "status:": "no value after status",
-    "target:ftp": "http, python or shell",
+    "target:ftp": "http, python, shell, topic or celery",
     "next:1h": "next:<1h or next:>1d",
     "next:<": "next:<1h or next:>1d",
     "next:<soon": "a duration",

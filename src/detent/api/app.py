@@ -42,6 +42,7 @@ from detent.api import (
 )
 from detent.api.access_watch import AccessWatch
 from detent.api.auth import KeyAuthenticator
+from detent.api.callbacks import CallbackAuthenticator
 from detent.api.client_addresses import ClientAddresses
 from detent.api.context import Api, Readiness
 from detent.api.failed_lookups import FailedLookups
@@ -63,6 +64,7 @@ from detent.settings.settings import Settings
 from detent.store import Store
 from detent.store.db import PoolName
 from detent.telemetry.metrics import Metrics
+from detent.worker.callbacks import CallbackKeys
 from detent.worker.pull import PulledRuns
 from detent.worker.secrets import PooledSecrets, SecretValues
 
@@ -117,6 +119,7 @@ def create_app(store: Store, *, settings: Settings, readiness: Readiness, metric
         SecretValues(PooledSecrets(store.secrets, PoolName.PULL), master),
         RefusalRecorder(store.audit_log),
         LogStreams(store, access, settings.max_live_streams),
+        CallbackAuthenticator(CallbackKeys(store, PoolName.PULL), authenticator),
     )
     endpoints = all_endpoints()
     described = msgspec.json.encode(openapi.document(endpoints))

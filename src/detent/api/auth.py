@@ -55,12 +55,19 @@ class Caller:
     name: str | None = None
     bindings: tuple[BoundRole, ...] = ()
     user: str | None = None
+    callback: tuple[int, str] | None = None
+    """Of a target that reports about its run: the token of the attempt, and the credential."""
+
+    def __repr__(self) -> str:
+        return f"Caller({self.tenant}, {self.scope}, {self.by!r})"
 
     @property
     def by(self) -> str:
         """The name that is recorded with a change."""
         if self.user is not None:
             return self.name or f"user:{self.user}"
+        if self.callback is not None:
+            return "callback"
         if self.key is None:
             return "local, no key"
         return self.name or f"key:{self.key}"
@@ -167,6 +174,8 @@ class KeyAuthenticator:
             return Actor("key", caller.key, caller.name, address, request_id)
         if caller.user is not None:
             return Actor("user", caller.user, caller.name, address, request_id)
+        if caller.callback is not None:
+            return Actor("unknown", None, caller.by, address, request_id)
         if caller.scope is not None:
             return Actor("local", None, caller.by, address, request_id)
         claimed = _credential(request.headers)
@@ -229,9 +238,14 @@ class KeyAuthenticator:
 
 
 def _credential(headers: Headers) -> Credential | None:
+    text = bearer_text(headers)
+    return None if text is None else read_key(text)
+
+
+def bearer_text(headers: Headers) -> str | None:
     given = headers.getlist("authorization")
     scheme, _, text = given[0].partition(" ") if len(given) == 1 else ("", "", "")
-    return read_key(text.strip()) if scheme.lower() == "bearer" else None
+    return text.strip() if scheme.lower() == "bearer" else None
 
 
 def no_key() -> Refusal:

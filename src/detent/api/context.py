@@ -10,6 +10,7 @@ from dataclasses import dataclass
 
 from detent.api.access_watch import AccessWatch
 from detent.api.auth import ANONYMOUS, Caller, KeyAuthenticator
+from detent.api.callbacks import CallbackAuthenticator
 from detent.api.log_streams import LogStreams
 from detent.api.pull_waiters import PullWaiters
 from detent.api.refusals import RefusalRecorder
@@ -43,6 +44,7 @@ class Api:
     secret_values: SecretValues
     refusals: RefusalRecorder
     streams: LogStreams
+    callbacks: CallbackAuthenticator
     caller: Caller = ANONYMOUS
 
     @property

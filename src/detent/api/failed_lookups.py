@@ -12,7 +12,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Awaitable, Callable
-from typing import TypeVar
+from typing import Protocol, TypeVar
 
 from detent.api.limits import Limiter, network_of, too_many
 from detent.errors import DetentError
@@ -29,6 +29,12 @@ ADVICE = "send a valid one"
 Found = TypeVar("Found")
 Load = Callable[[int], Awaitable[frozenset[bytes]]]
 Clock = Callable[[], float]
+
+
+class Known(Protocol):
+    """Says of a digest whether it is that of something valid, without a look-up that costs the database."""
+
+    async def has(self, digest: bytes) -> bool: ...
 
 
 class ValidDigests:
@@ -65,7 +71,7 @@ class FailedLookups:
         self._of_all = Limiter(per_second * NETWORKS, now)
 
     async def look_up(
-        self, address: str, digest: bytes, find: Callable[[], Awaitable[Found | None]], valid: ValidDigests
+        self, address: str, digest: bytes, find: Callable[[], Awaitable[Found | None]], valid: Known
     ) -> Found | None:
         """What `find` returns. None is charged to the network of the address; one that has used up its failures gets a
         refusal, unless the digest is among the valid ones."""

@@ -11,8 +11,11 @@ from collections.abc import Awaitable, Callable, Sequence
 from datetime import timedelta
 from time import time
 
+from msgspec import UNSET
+
 from detent.api.access_watch import OpenAccess
 from detent.api.auth import bad_key, no_key
+from detent.api.callbacks import check_token
 from detent.api.context import PREFIX, Api
 from detent.api.pull_waiters import ClaimTerms
 from detent.api.queues import check_length
@@ -30,6 +33,7 @@ from detent.contract.pull import (
     ProgressReport,
     SettledRun,
 )
+from detent.domain.callbacks import WORKER_PREFIX
 from detent.domain.documents import encode_json
 from detent.domain.identity import RunKey, run_id
 from detent.domain.job import TASK_NEEDS
@@ -64,6 +68,8 @@ async def claim_runs(
     check_length(queue)
     check_claim(queue)
     check_seen(body.worker, "The name of the worker", "/worker")
+    if body.worker.startswith(WORKER_PREFIX):
+        raise UsageError(f"Names with {WORKER_PREFIX} are of runs that wait for a callback: choose another.", "/worker")
     asking = ClaimTerms(
         api.tenant, body.worker, _wanted(queue, body), body.limit, timedelta(seconds=body.lease_seconds)
     )
@@ -74,10 +80,11 @@ async def claim_runs(
     return ClaimedRuns(await _hand_out(api, pulled))
 
 
-@routes.post("/runs/{id}/heartbeat", scope="work")
+@routes.post("/runs/{id}/heartbeat", scope="work", callback=True)
 async def heartbeat_run(api: Api, id: str, body: HeartbeatRequest) -> Lease:  # noqa: A002 - part of the contract
     """Extend the lease of a claimed run; the answer says whether the run was asked to stop."""
-    lease = timedelta(seconds=body.lease_seconds)
+    lease = None if body.lease_seconds is UNSET else timedelta(seconds=body.lease_seconds)
+    check_token(api.caller, body.token)
     key = await reached(api, id)
     extended = await api.pulled.heartbeat(api.tenant, key, body.token, lease)
     if body.progress is not None:
@@ -96,9 +103,10 @@ async def _record_progress(api: Api, run: str, token: int, report: ProgressRepor
         log.warning("the progress of a pulled run is not recorded", run_id=run, error=str(error))
 
 
-@routes.post("/runs/{id}/complete", scope="work")
+@routes.post("/runs/{id}/complete", scope="work", callback=True)
 async def complete_run(api: Api, id: str, body: CompleteRequest) -> SettledRun:  # noqa: A002 - as above
     """Report that a claimed run succeeded."""
+    check_token(api.caller, body.token)
     result = None if body.result is None else encode_json(body.result)
     limit = api.settings.max_result_bytes
     if result is not None and len(result.encode()) > limit:
@@ -114,9 +122,10 @@ async def complete_run(api: Api, id: str, body: CompleteRequest) -> SettledRun: 
     return _settled(id, await api.pulled.complete(api.tenant, key, body.token, result))
 
 
-@routes.post("/runs/{id}/fail", scope="work")
+@routes.post("/runs/{id}/fail", scope="work", callback=True)
 async def fail_run(api: Api, id: str, body: FailRequest) -> SettledRun:  # noqa: A002 - as above
     """Report that the attempt failed; the job's definition decides about a retry."""
+    check_token(api.caller, body.token)
     key = await reached(api, id)
     mask = await mask_of(api, id, body.token)
     error = body.error if mask is None else mask.text(body.error)
@@ -240,10 +249,18 @@ async def _claimed(api: Api, pulled: Pulled) -> ClaimedRun | None:
 
 
 async def mask_of(api: Api, run: str, token: int) -> Mask | None:
-    """What hides the secrets that this worker got with its claim, and literal credentials; None: there are none."""
-    if api.caller.scope != "secrets":
-        return None
-    held = await api.store.pull.held(tenant=api.tenant, key=run_key(run), token=token)
+    """What hides the secrets that this worker got with its claim, or this target with its call, and literal
+    credentials; None: there are none."""
+    if api.caller.callback is not None:
+        return Mask((api.caller.callback[1],)).joined(await _mask_of_lease(api, run, token))
+    return await _mask_of_lease(api, run, token) if api.caller.scope == "secrets" else None
+
+
+async def _mask_of_lease(api: Api, run: str, token: int) -> Mask | None:
+    known, key = api.store.pull, run_key(run)
+    held = await known.held(api.tenant, key, token) or (
+        await known.held_early(api.tenant, key, token) if api.caller.callback is not None else None
+    )
     if held is None:
         return None
     definition = await with_own_payload(api.store, held.claim, held.definition, pool=PoolName.PULL)

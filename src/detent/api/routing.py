@@ -28,7 +28,7 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from detent.api import problems
-from detent.api.auth import ANONYMOUS
+from detent.api.auth import ANONYMOUS, Caller
 from detent.api.conditions import tag_of
 from detent.api.context import Api
 from detent.api.idempotency import served_once
@@ -89,7 +89,9 @@ class Endpoint:
         status: int = 200,
         or_else: Iterable[int] = (),
         once: bool = False,
+        callback: bool = False,
     ) -> None:
+        """`callback`: the target of the run may send it, with the credential of its call."""
         if scope not in SCOPES:
             raise ValueError(f"{method} {path} needs the scope {scope!r}, which is not one of {', '.join(SCOPES)}.")
         hints = typing.get_type_hints(handler)
@@ -100,6 +102,7 @@ class Endpoint:
         self.status = status
         self.other_status = tuple(or_else)
         self.once = once
+        self.callback = callback
         self.answer = _inner(hints.pop("return"), Reply)
         self.query = hints.pop("query", NoQuery)
         self.headers = hints.pop("headers", NoHeaders)
@@ -182,9 +185,15 @@ class Routes:
         return self._add("GET", paths, scope=scope, or_else=or_else)
 
     def post(
-        self, *paths: str, scope: Scope, status: int = 200, or_else: Iterable[int] = (), once: bool = False
+        self,
+        *paths: str,
+        scope: Scope,
+        status: int = 200,
+        or_else: Iterable[int] = (),
+        once: bool = False,
+        callback: bool = False,
     ) -> Callable[[Handler], Handler]:
-        return self._add("POST", paths, scope=scope, status=status, or_else=or_else, once=once)
+        return self._add("POST", paths, scope=scope, status=status, or_else=or_else, once=once, callback=callback)
 
     def put(self, *paths: str, scope: Scope, or_else: Iterable[int] = ()) -> Callable[[Handler], Handler]:
         return self._add("PUT", paths, scope=scope, or_else=or_else)
@@ -225,7 +234,7 @@ def _dispatcher(api: Api, methods: Mapping[str, Endpoint]) -> Callable[[Request]
         endpoint = methods["GET" if request.method == "HEAD" else request.method]
         caller, request_id = ANONYMOUS, problems.trace_of(request.headers)
         try:
-            caller = await api.authenticator.identify(request, endpoint.scope)
+            caller = await _identify(api, endpoint, request)
             actor = api.authenticator.actor(caller, request, request_id)
             with admitted(caller, endpoint.scope, endpoint.path), acting(actor):
                 return await endpoint(dataclasses.replace(api, caller=caller), request)
@@ -235,6 +244,11 @@ def _dispatcher(api: Api, methods: Mapping[str, Endpoint]) -> Callable[[Request]
             return problems.answer(error, request.headers, request_id)
 
     return dispatch
+
+
+async def _identify(api: Api, endpoint: Endpoint, request: Request) -> Caller:
+    target = await api.callbacks.identify(request) if endpoint.callback else None
+    return target or await api.authenticator.identify(request, endpoint.scope)
 
 
 async def _disconnected(request: Request) -> None:

@@ -10,15 +10,24 @@ from detent.api.context import Api
 from detent.contract.job import Job
 from detent.contract.run import Run
 from detent.domain.identity import RunKey
-from detent.domain.job import needs_of
+from detent.domain.job import CALLBACK_NEEDS, needs_of
 from detent.domain.serving import WaitingPlace
 
 ANY_WORKER = WaitingPlace("default", "")
 """What every worker serves, unless it was told otherwise: before the first one is started, that is no news."""
 
 
+NO_PUBLIC_URL = (
+    "DETENT_PUBLIC_URL is not set, so callbacks go to the address of the node that calls the target, if it has an API: "
+    "set it to the address under which targets reach the API."
+)
+
+
 async def with_worker_warning(api: Api, job: Job) -> Job:
-    """The job, with a warning if its runs would wait because no worker serves them."""
+    """The job, with a warning if its runs would wait because no worker serves them, or if its target may not find the
+    way back."""
+    if needs_of(job.target) == CALLBACK_NEEDS and api.settings.public_url is None and not api.settings.local:
+        job = msgspec.structs.replace(job, warnings=[*job.warnings, NO_PUBLIC_URL])
     if job.status != "active":
         return job
     place = WaitingPlace(job.queue, needs_of(job.target))

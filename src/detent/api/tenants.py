@@ -16,6 +16,8 @@ from detent.api.jobs import Limit
 from detent.api.routing import Routes
 from detent.contract.page import Page
 from detent.contract.tenant import Tenant
+from detent.domain.job import TopicTarget
+from detent.domain.registration import check_dead_letter_topic
 from detent.domain.secret_ref import SecretName
 from detent.domain.target_patterns import MAX_PATTERNS, PatternError, read_pattern
 from detent.errors import UsageError
@@ -27,6 +29,8 @@ routes = Routes(PREFIX)
 LARGEST = 2_147_483_647
 LARGEST_STORAGE = 1 << 50
 MANAGED = "Other tenants are managed"
+# What an administrator of the tenant itself may change.
+OWN_FIELDS = {"signing", "dead_letter_topic"}
 ALLOW_FIELDS = ("allow_targets", "allow", "disallow")
 
 Count = Annotated[int, Meta(ge=0, le=LARGEST)]
@@ -45,7 +49,8 @@ class TenantSpec(Struct, frozen=True, forbid_unknown_fields=True):
 class TenantPatch(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     """New quotas of a tenant, and changes of its allow list. A quota that is left out stays; null removes it. A tenant
     that has more jobs than its new quota keeps them. `allow_targets` replaces the whole list; `allow` adds patterns to
-    it, `disallow` removes some. `signing` is the secret that signs the HTTP calls of its jobs; null: none does."""
+    it, `disallow` removes some. `signing` is the secret that signs the HTTP calls of its jobs; null: none does.
+    `dead_letter_topic` gets the dead runs of its jobs that have no such topic themselves; null: none does."""
 
     max_jobs: Count | UnsetType | None = UNSET
     max_payload_bytes: Bytes | UnsetType | None = UNSET
@@ -58,6 +63,7 @@ class TenantPatch(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True)
     allow: Patterns | UnsetType = UNSET
     disallow: Patterns | UnsetType = UNSET
     signing: SecretName | UnsetType | None = UNSET
+    dead_letter_topic: TopicTarget | UnsetType | None = UNSET
 
 
 class TenantQuery(Struct, forbid_unknown_fields=True):
@@ -96,18 +102,20 @@ async def change_tenant(api: Api, name: str, body: TenantPatch) -> Tenant:
     The last one can be changed by an administrator of that tenant as well.
     """
     given = {field: value for field, value in msgspec.structs.asdict(body).items() if value is not UNSET}
-    if given.keys() != {"signing"} or await api.store.tenants.number(name) != api.tenant:
+    if isinstance(body.dead_letter_topic, TopicTarget):
+        check_dead_letter_topic(body.dead_letter_topic)
+    if not given.keys() <= OWN_FIELDS or await api.store.tenants.number(name) != api.tenant:
         check_default_tenant(api, "Quotas and allow lists are changed")
     lists = {field: _normal(given.pop(field), field) for field in ALLOW_FIELDS if field in given}
     edit = partial(_edited, name, lists) if lists else None
     try:
         return await api.store.tenants.change(name, given, edit, api.by)
     except MissingSecrets as error:
-        (missing,) = error.names
+        missing = min(error.names)
         raise UsageError(
             f"The tenant {name!r} has no secret {missing!r}: create it with `detent secret set {missing}` and a key of "
             "that tenant.",
-            "/signing",
+            "/signing" if given.get("signing") == missing else "/dead_letter_topic",
         ) from error
 
 

@@ -175,6 +175,39 @@ def http(requests: str, connections: str, rounds: str, tls: bool, signed: bool) 
         output.print_lines(as_table(result))
 
 
+@command(bench, "topics", examples=("detent bench topics", "detent bench topics --brokers redis,nats"))
+@option("--brokers", default="", metavar="LIST", help="Brokers, separated by commas. [all that are installed]")
+@option("--messages", default="10000", metavar="N", help="Messages per side and round. [10000]")
+@option("--at-once", default="500", metavar="N", help="Messages under way at the same time. [500]")
+@option("--rounds", default="5", metavar="N", help="Rounds; both sides take turns. [5]")
+@format_options()
+def topics(brokers: str, messages: str, at_once: str, rounds: str) -> None:
+    """Send messages to local brokers, and compare with bare clients."""
+    import asyncio
+    from dataclasses import asdict
+
+    from detent.devtools.bench.broker_servers import BROKERS
+    from detent.devtools.bench.topics import as_table, bench_topics
+    from detent.node import process
+    from detent.telemetry.log import configure
+
+    configure("auto", "warning")
+    names = [name.strip() for name in brokers.split(",") if name.strip()] or list(BROKERS)
+    for name in names:
+        if name not in BROKERS:
+            raise UsageError(f"--brokers has the unknown broker {name!r}; known are {', '.join(BROKERS)}.")
+    number = read_number("--messages", messages, 1, 10_000_000)
+    under_way = read_number("--at-once", at_once, 1, 100_000)
+    times = read_number("--rounds", rounds, 1, 1000)
+    total = 2 * number * times * len(names)
+    with Progress("messages", total) as progress, asyncio.Runner(loop_factory=process.loop_factory()) as runner:
+        result = runner.run(bench_topics(names, number, under_way, times, progress.update))
+    if invocation().format == "json":
+        output.print_json(asdict(result))
+    else:
+        output.print_lines(as_table(result))
+
+
 @command(bench, "enqueue", examples=("detent bench enqueue", "detent bench enqueue --pending 100000 --paused 100000"))
 @option("--rounds", default="5", metavar="N", help="Rounds of the enqueue rates. [5]")
 @option(

@@ -17,7 +17,11 @@ from detent.domain.counts import plural
 from detent.errors import UsageError
 
 if TYPE_CHECKING:
+    from collections.abc import Collection, Sequence
+
+    from detent.client import JsonClient
     from detent.declarative.crontab import ImportOptions, ImportVerdict, Translation
+    from detent.declarative.jobs_file import Declared
 
 importing = group("import", "Import jobs from other schedulers.", panel="Jobs as files")
 
@@ -77,8 +81,13 @@ def crontab(
         output.say("There is nothing to import.")
         return 1 if translation.refused else 0
     if path is not None:
-        return _write(translation, options, Path(path))
-    return 0 if dry_run else _create(translation, file, yes)
+        return write_jobs(translation.jobs, options.owner, Path(path))
+    if dry_run:
+        return 0
+    again = f"detent import crontab {'-' if file == STDIN else file} --yes"
+    return create_jobs(
+        translation.jobs, yes, again, f"Remove the lines from the crontab{_hint(file)}, or they run twice"
+    )
 
 
 def _url(target: str, url: str | None) -> str | None:
@@ -104,7 +113,7 @@ def _options(
         known = {entry.pw_name for entry in pwd.getpwall()} | {"root"}
         user_column = whole.startswith(SYSTEM) or has_user_column(text, known)
     return ImportOptions(
-        timezone=_checked_zone(timezone) if timezone else local_zone(),
+        timezone=checked_zone(timezone) if timezone else local_zone(),
         user_column=user_column,
         url=url,
         prefix=rest["prefix"] or "",
@@ -113,7 +122,7 @@ def _options(
     )
 
 
-def _checked_zone(name: str) -> str:
+def checked_zone(name: str) -> str:
     from detent.domain.schedule import ScheduleError
     from detent.domain.schedule.zones import load_zone
 
@@ -127,6 +136,12 @@ def _show(translation: Translation, options: ImportOptions) -> None:
     if invocation().format == "json":
         output.print_json(_document(translation, options))
         return
+    form = "a system crontab, with a user column" if options.user_column else "a user's crontab"
+    show_verdicts(translation, f"Read as {form}, in {options.timezone}.", "line")
+
+
+def show_verdicts(translation: Translation, read: str, unit: str) -> None:
+    """A paragraph for each line, or for another unit; and how all of them were read."""
     shown = [verdict for verdict in translation.verdicts if verdict.what != "blank"]
     if base.on_terminal():
         for verdict in shown:
@@ -135,12 +150,12 @@ def _show(translation: Translation, options: ImportOptions) -> None:
         output.print_lines(
             (one.line.number, one.what, one.job.name if one.job else None, " ".join(one.sentences)) for one in shown
         )
-    form = "a system crontab, with a user column" if options.user_column else "a user's crontab"
-    output.say(f"Read as {form}, in {options.timezone}.")
+    output.say(read)
     for note in translation.notes:
         output.say(f"note: {note}")
     jobs, refused = len(translation.jobs), len(translation.refused)
-    output.say(f"{plural(jobs, 'job')}; {plural(refused, 'line')} cannot be imported.")
+    several = "entries" if unit == "entry" else f"{unit}s"
+    output.say(f"{plural(jobs, 'job')}; {refused} {unit if refused == 1 else several} cannot be imported.")
 
 
 def _show_verdict(verdict: ImportVerdict) -> None:
@@ -161,51 +176,70 @@ def _document(translation: Translation, options: ImportOptions) -> dict[str, obj
         "user_column": options.user_column,
         "timezone": options.timezone,
         "notes": translation.notes,
-        "lines": [
-            {
-                "line": one.line.number,
-                "text": one.line.text,
-                "what": one.what,
-                "explanation": one.sentences,
-                "job": one.job.document if one.job else None,
-            }
-            for one in translation.verdicts
-        ],
+        "lines": verdict_documents(translation, "line"),
     }
 
 
-def _write(translation: Translation, options: ImportOptions, path: Path) -> int:
+def verdict_documents(translation: Translation, unit: str) -> list[dict[str, object]]:
+    return [
+        {
+            unit: one.line.number,
+            "text": one.line.text,
+            "what": one.what,
+            "explanation": one.sentences,
+            "job": one.job.document if one.job else None,
+        }
+        for one in translation.verdicts
+    ]
+
+
+def write_jobs(jobs: Sequence[Declared], owner: str | None, path: Path) -> int:
     from detent.declarative.yaml_text import write
 
-    whole = {"owner": options.owner} if options.owner else {}
-    whole["jobs"] = [job.document for job in translation.jobs]  # type: ignore[assignment]  # the values differ in type
+    whole = {"owner": owner} if owner else {}
+    whole["jobs"] = [job.document for job in jobs]  # type: ignore[assignment]  # the values differ in type
     try:
         path.expanduser().write_text(write(whole), "utf-8")
     except OSError as error:
         raise UsageError(f"{path} cannot be written ({error.strerror}).") from error
-    output.say(f"Wrote {plural(len(translation.jobs), 'job')} to {path}: review it, then run `detent apply -f {path}`.")
+    output.say(f"Wrote {plural(len(jobs), 'job')} to {path}: review it, then run `detent apply -f {path}`.")
     return 0
 
 
-def _create(translation: Translation, file: str, yes: bool) -> int:
+def create_jobs(
+    jobs: Sequence[Declared], yes: bool, again: str, after: str, paused: Collection[str] = frozenset()
+) -> int:
+    """`again`: the command without a question. `after`: what is to be done when they exist. `paused`: by name."""
     from detent.cli.apply_plan import carry_out, plan_for, show_plan, summary
 
     with connect() as client:
-        plan = plan_for(client, translation.jobs, None)
+        plan = plan_for(client, jobs, None)
         if plan.of("update"):
             show_plan(plan)
         else:
             output.say(summary(plan))
         if not plan.changes:
+            _report_active(client, paused)
             return 0
-        instead = f"detent import crontab {'-' if file == STDIN else file} --yes"
-        if not output.agreed(yes, "Create these jobs?", instead):
+        if not output.agreed(yes, "Create these jobs?", again):
             output.say("Nothing was created.")
             return 1
         done = carry_out(client, plan)
+        for name in sorted(paused):
+            client.pause_job(name, reason="disabled where it was imported from")
     parts = [f"{count} {word}" for word, count in done.items() if count]
-    output.say(f"Done: {', '.join(parts)}. Remove the lines from the crontab{_hint(file)}, or they run twice.")
+    output.say(f"Done: {', '.join(parts)}. {after}.")
     return 0
+
+
+def _report_active(client: JsonClient, names: Collection[str]) -> None:
+    """An import that was interrupted has created them and not paused them; or they were resumed since."""
+    active = [name for name in sorted(names) if client.get_job(name)["status"] == "active"]
+    if active:
+        output.say(
+            f"note: Disabled where they are imported from, and active here: {', '.join(active)}. To pause one, run "
+            "`detent job pause NAME`."
+        )
 
 
 def _hint(file: str) -> str:

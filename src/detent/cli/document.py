@@ -15,7 +15,10 @@ from typing import Any
 
 from detent.cli import moments, times
 from detent.cli.base import F, option
+from detent.cli.celery_options import CELERY_OPTIONS, celery_target, check_celery_flags
+from detent.cli.http_options import HTTP_OPTIONS, check_http_flags, http_parts
 from detent.cli.times import read_duration
+from detent.cli.topic_options import TOPIC_OPTIONS, check_topic_flags, topic_target
 from detent.domain.job_fields import JOB_FIELDS, FieldGroup, FieldKind, JobField
 from detent.errors import UsageError
 
@@ -27,7 +30,13 @@ SCHEDULES = {
     "schedule": "--schedule",
     "task": "--task",
 }
-TARGETS = {"url": "--url", "shell": "--shell", "python": "--python"}
+TARGETS = {
+    "url": "--url",
+    "shell": "--shell",
+    "python": "--python",
+    "topic_url": "--topic-url",
+    "celery": "--celery",
+}
 
 
 def _number(flag: str, text: str) -> int:
@@ -62,6 +71,13 @@ def _delays(flag: str, text: str) -> dict[str, float]:
     return delays
 
 
+def _document(flag: str, text: str) -> object:
+    try:
+        return json.loads(text)
+    except ValueError as error:
+        raise UsageError(f"{flag} is not JSON ({error}): give an object, such as '{{…}}'.") from None
+
+
 READERS: dict[FieldKind, Callable[[str, str], object]] = {
     "secret": _secret,
     "integer": _number,
@@ -69,6 +85,7 @@ READERS: dict[FieldKind, Callable[[str, str], object]] = {
     "duration": read_duration,
     "grace": _grace,
     "delays": _delays,
+    "document": _document,
 }
 METAVARS: dict[FieldKind, str] = {
     "secret": "SECRET",
@@ -78,6 +95,7 @@ METAVARS: dict[FieldKind, str] = {
     "grace": "TIME",
     "instant": "TIME",
     "delays": "ERROR=TIME",
+    "document": "JSON",
 }
 # Where the kind of a field says less than its option should.
 OWN_METAVARS = {
@@ -114,11 +132,12 @@ def _option(field: JobField) -> Callable[[F], F]:
     return option(*names, metavar=_metavar(field), multiple=field.kind == "names", help=_help(field), panel=panel)
 
 
-HTTP_FLAGS = {
-    "method": "--method",
+# What HTTP targets and topics have.
+SENT_FLAGS = {
     "headers": "--header",
     "client_certificate": "--tls-client-certificate",
     "target_ca": "--tls-ca",
+    "callback": "--callback",
 }
 SIMPLE_FIELDS = tuple(field for field in JOB_FIELDS if field.name not in COMPOSED)
 
@@ -139,21 +158,28 @@ OPTIONS: tuple[Callable[[Any], Any], ...] = (
         "headers",
         metavar="NAME:VALUE",
         multiple=True,
-        help='With --url; may be repeated. The value may be a secret: {"secret": "NAME"}.',
+        help='With --url or --topic-url; may be repeated. The value may be a secret: {"secret": "NAME"}.',
         panel="Target",
     ),
     option(
         "--tls-client-certificate",
         "client_certificate",
         metavar="SECRET",
-        help="With --url: the secret with the certificate and private key to show, in PEM form.",
+        help="With --url or --topic-url: the secret with the certificate and private key to show, in PEM form.",
         panel="Target",
     ),
     option(
         "--tls-ca",
         "target_ca",
         metavar="FILE",
-        help="With --url: trust only servers with a certificate of these authorities.",
+        help="With --url or --topic-url: trust only servers with a certificate of these authorities.",
+        panel="Target",
+    ),
+    *HTTP_OPTIONS,
+    option(
+        "--callback",
+        metavar="TIME",
+        help="With --url: an answer 202 does not end the run, a callback does; the longest time without a heartbeat.",
         panel="Target",
     ),
     option(
@@ -166,6 +192,8 @@ OPTIONS: tuple[Callable[[Any], Any], ...] = (
         panel="Target",
     ),
     option("--isolate", metavar="thread|process", help="With --python: where it runs. [thread]", panel="Target"),
+    *TOPIC_OPTIONS,
+    *CELERY_OPTIONS,
     option("--payload", metavar="JSON", help="Input of every run: JSON, @FILE or - for stdin.", panel="Target"),
     *(_option(field) for field in SIMPLE_FIELDS if field.group not in PANELS and field.kind != "switch"),
     *(_option(field) for field in SIMPLE_FIELDS if field.group == "deadlines"),
@@ -182,8 +210,9 @@ def document_options(function: F) -> F:
 
 def build(name: str | None, flags: Mapping[str, Any]) -> dict[str, Any]:
     """The document that these flags describe."""
-    if flags["file"] == "-" and flags["payload"] == "-":
-        raise UsageError("--file and --payload both read stdin: give one of them as a file.")
+    stdin = [flag for flag in ("file", "payload", "body") if flags[flag] == "-"]
+    if len(stdin) > 1:
+        raise UsageError(f"--{stdin[0]} and --{stdin[1]} both read stdin: give one of them as a file.")
     document = _from_file(flags["file"]) if flags["file"] else {}
     schedule = _one_of(SCHEDULES, flags, "schedule", document.get("schedule") is not None, required=False)
     zone = flags["timezone"] or document.get("timezone")
@@ -232,11 +261,19 @@ def _one_of(
 def _require_target(target: str | None, flags: Mapping[str, Any]) -> None:
     if flags["isolate"] and target != "python":
         raise UsageError("--isolate is given without --python: it applies to Python functions only.")
-    if target == "url":
+    if target != "celery":
+        check_celery_flags(flags)
+    if target != "topic_url":
+        check_topic_flags(flags)
+    if target != "url" and flags["method"]:
+        raise UsageError("--method is given without --url: it applies to HTTP targets only.")
+    if target != "url":
+        check_http_flags(flags)
+    if target in ("url", "topic_url"):
         return
-    for key, flag in HTTP_FLAGS.items():
+    for key, flag in SENT_FLAGS.items():
         if flags[key]:
-            raise UsageError(f"{flag} is given without --url: it applies to HTTP targets only.")
+            raise UsageError(f"{flag} is given without --url or --topic-url: it applies to these targets only.")
 
 
 def _target(kind: str, flags: Mapping[str, Any]) -> dict[str, Any]:
@@ -245,17 +282,28 @@ def _target(kind: str, flags: Mapping[str, Any]) -> dict[str, Any]:
     if kind == "python":
         chosen = {"isolate": flags["isolate"]} if flags["isolate"] else {}
         return {"type": "python", "function": flags["python"], **chosen}
-    target: dict[str, Any] = {"type": "http", "url": flags["url"]}
+    if kind == "celery":
+        return celery_target(flags)
+    headers, tls = _headers(flags["headers"] or ()), _tls(flags)
+    if kind == "topic_url":
+        return topic_target(flags, headers, tls)
+    target: dict[str, Any] = {"type": "http", "url": flags["url"], **http_parts(flags, read_text)}
     if flags["method"]:
         target["method"] = flags["method"].upper()
-    if flags["headers"]:
-        target["headers"] = _headers(flags["headers"])
+    if headers:
+        target["headers"] = headers
+    if flags["callback"]:
+        target["callback"] = {"lease_seconds": read_duration("--callback", flags["callback"])}
+    return {**target, "tls": tls} if tls else target
+
+
+def _tls(flags: Mapping[str, Any]) -> dict[str, Any]:
     tls: dict[str, Any] = {}
     if flags["client_certificate"]:
         tls["client_certificate"] = {"secret": flags["client_certificate"]}
     if flags["target_ca"]:
         tls["ca"] = read_text("--tls-ca", flags["target_ca"])
-    return {**target, "tls": tls} if tls else target
+    return tls
 
 
 def _headers(lines: Sequence[str]) -> dict[str, Any]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import shlex
 from collections.abc import Iterator
 from datetime import datetime
@@ -42,6 +43,10 @@ def target_text(target: Item) -> str:
         case "shell":
             line = target.get("command")
             return f"shell {shlex.join(line) if isinstance(line, list) else line}"
+        case "topic":
+            return f"topic {target.get('topic')} at {target.get('url')}"
+        case "celery":
+            return f"celery {target.get('task')} of {target.get('app') or target.get('broker_url')}"
         case other:
             return str(other)
 
@@ -97,14 +102,40 @@ def fields(job: Item, at: datetime) -> Iterator[Field]:
     )
 
 
+PARTS = (
+    ("headers", "Headers"),
+    ("env", "Environment"),
+    ("credentials", "Credentials"),
+    ("tls", "Certificates"),
+)
+
+
 def _target_fields(target: Item) -> Iterator[Field]:
     yield Field("target", "Target", target_text(target))
     isolate = target.get("isolate", "thread")
     yield Field("isolate", "Isolation", None if isolate == "thread" else isolate)
-    for name, title in (("headers", "Headers"), ("env", "Environment"), ("tls", "Certificates")):
+    yield Field("key", "Key", target.get("key"))
+    yield Field("format", "Format", target.get("format"))
+    callback = target.get("callback")
+    lease = None if callback is None else callback.get("lease_seconds", 60)
+    yield Field(
+        "callback", "Callback", lease, f"after 202, with a heartbeat at least every {lease:g} s" if lease else ""
+    )
+    for name, title in PARTS:
         parts = target.get(name) or {}
         named = ", ".join(_named(part, value) for part, value in parts.items())
         yield Field(name, title, ", ".join(parts) or None, named)
+    yield from _http_fields(target)
+
+
+def _http_fields(target: Item) -> Iterator[Field]:
+    body = target.get("body")
+    text = body if isinstance(body, str | None) else json.dumps(body, ensure_ascii=False)
+    yield Field("body", "Body", text)
+    for name, title in (("success", "Succeeds on"), ("retry", "Retries on"), ("no_retry", "Does not retry")):
+        statuses = (target.get("statuses") or {}).get(name)
+        yield Field(f"{name}_statuses", title, ", ".join(map(str, statuses)) if statuses else None)
+    yield Field("host_concurrency", "Calls per host", target.get("host_concurrency"))
 
 
 def _named(part: str, value: object) -> str:
@@ -136,4 +167,6 @@ def _shown(field: JobField, value: Any, zone: str, at: datetime) -> str | None:
             return "yes"
         case "secret":
             return f"secret {value['secret']}"
+        case "document":
+            return target_text({"type": "topic", **value})
     return None

@@ -81,7 +81,7 @@ def create(name: str | None, upsert: bool, **flags: Any) -> None:
 )
 @option("--prefix", metavar="TEXT", help="Only jobs whose name begins with this.")
 @option("--tag", metavar="TAG", help="Only jobs with this tag.")
-@option("--target", metavar="KIND", help="Only jobs of this kind: http, python or shell.")
+@option("--target", metavar="KIND", help="Only jobs of this kind: http, python, shell, topic or celery.")
 @option("--owner", metavar="LABEL", help="Only jobs of this owner, see `detent apply`.")
 @search_option("name:report tag:billing next:<1h")
 @paging_options

@@ -84,6 +84,12 @@ _working = _options(
         help="Run shell jobs of these tenants, such as default,ops. Anyone with a key that can create their jobs can "
         "run commands on this machine.",
     ),
+    option(
+        "--celery-apps",
+        metavar="APPS",
+        help="Send tasks of these Celery apps, such as shop.celery:app; open to the default tenant, or to the one in "
+        "shop.celery:app@TENANT.",
+    ),
     option("--shell-user", metavar="NAME", help="Run commands as this user; needs root. [the user of the worker]"),
 )
 

@@ -9,11 +9,11 @@ from detent.cli.adopt import db
 from detent.cli.audit_log import audit_log
 from detent.cli.base import group
 from detent.cli.bench import bench
+from detent.cli.celery_beat import importing
 from detent.cli.cluster import node
 from detent.cli.config import config
 from detent.cli.contexts import context
 from detent.cli.cron import cron
-from detent.cli.crontab import importing
 from detent.cli.dead_letters import dlq
 from detent.cli.demo import demo
 from detent.cli.doctor.command import doctor

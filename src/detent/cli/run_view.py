@@ -1,4 +1,4 @@
-"""Runs for people: the columns of their lists, and one run on a sheet with its attempts.
+"""Runs for people: the columns of their lists, and one run on a sheet with its attempts and stored steps.
 
 A pipe gets the same fields as ever, with instants in UTC; a terminal gets them in the zone of this machine, which is
 named once on each sheet.
@@ -16,6 +16,7 @@ from detent.cli.base import on_terminal
 from detent.cli.invocation import invocation
 from detent.cli.output import Column, Field, Item
 from detent.cli.text import clean
+from detent.domain.callbacks import WORKER_PREFIX
 from detent.domain.counts import plural
 from detent.domain.identity import decode_run_id
 
@@ -51,8 +52,17 @@ ATTEMPT_COLUMNS = (
     Column("ERROR", lambda attempt: attempt["error"], least=40, folds=True),
 )
 
+STEP_COLUMNS = (
+    Column("STEP", lambda step: step["name"], least=12),
+    Column("ATTEMPT", lambda step: step["attempt"], right=True),
+    Column("FINISHED", lambda step: step["finished_at"], lambda step, at: times.clock(step["finished_at"]), extra=True),
+    Column("TOOK", lambda step: step["duration_ms"], lambda step, at: times.span(step["duration_ms"]), right=True),
+)
+
 
 def note(run: Item) -> str | None:
+    if run["status"] == "running" and (run["node"] or "").startswith(WORKER_PREFIX):
+        return "waits for its callback"
     why: str | None = run["error"] or run["reason"]
     return f"{plural(run['ticks'], 'tick')}: {why}" if run["ticks"] else why
 
@@ -74,6 +84,7 @@ def show(run: Item) -> None:
     output.print_fields(run, fields(run, times.now()))
     if invocation().format == "text":
         print_attempts(run.get("attempts") or [])
+        print_steps(run.get("steps") or [])
 
 
 def print_attempts(attempts: list[Item]) -> None:
@@ -86,6 +97,17 @@ def print_attempts(attempts: list[Item]) -> None:
             print(text)
     else:
         output.print_lines(("attempt", *(column.plain(item) for column in ATTEMPT_COLUMNS)) for item in attempts)
+
+
+def print_steps(steps: list[Item]) -> None:
+    """Those whose results are stored, which a later attempt does not repeat."""
+    if not steps:
+        return
+    if on_terminal():
+        print()
+        output.print_table(steps, STEP_COLUMNS)
+    else:
+        output.print_lines(("step", *(column.plain(item) for column in STEP_COLUMNS)) for item in steps)
 
 
 def tracebacks(attempts: list[Item]) -> Iterator[str]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
@@ -183,6 +184,42 @@ def signing(name: str, secret: str) -> None:
 
 @command(
     tenant,
+    "dead-letter-topic",
+    examples=(
+        """detent tenant dead-letter-topic shop '{"url": "nats://n", "topic": "dead"}'""",
+        "detent tenant dead-letter-topic shop none",
+    ),
+)
+@click.argument("name")
+@click.argument("topic", metavar="JSON|none")
+@api_options(quiet="the tenant's name only")
+def dead_letter_topic(name: str, topic: str) -> None:
+    """Forward the dead runs of a tenant to a topic.
+
+    JSON is an object with the members of a topic target. Jobs with a
+    dead_letter_topic of their own use that one. For admins of the tenant, or
+    of the default tenant.
+    """
+    document = None if topic == NO_LIMIT else _read_topic(topic)
+    with connect() as client:
+        answer = client.change_tenant(name, {"dead_letter_topic": document})
+    target = answer["dead_letter_topic"]
+    where = "are not forwarded" if target is None else f"go to {target['topic']} at {target['url']}"
+    output.say(f"Dead runs of {answer['name']} {where}.")
+    if invocation().format != "text":
+        output.print_fields(answer, (), identity="name")
+
+
+def _read_topic(text: str) -> Any:
+    try:
+        return json.loads(text)
+    except ValueError as error:
+        example = '{"url": "nats://host:4222", "topic": "dead.runs"}'
+        raise UsageError(f"The topic is not JSON ({error}): write it as '{example}', or none.") from None
+
+
+@command(
+    tenant,
     "quota",
     examples=(
         "detent tenant quota shop",
@@ -265,6 +302,9 @@ def _fields(tenant: Item) -> Iterator[Field]:
     allowed = ", ".join(tenant["allow_targets"])
     yield Field("allow_targets", "Allowed targets", allowed or None, allowed or "-")
     yield Field("signing", "Signing secret", tenant["signing"], tenant["signing"] or "-")
+    topic = tenant["dead_letter_topic"]
+    where = f"{topic['topic']} at {topic['url']}" if topic else "-"
+    yield Field("dead_letter_topic", "Dead-letter topic", topic, where)
     yield from _state(tenant)
 
 

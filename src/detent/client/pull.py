@@ -7,8 +7,7 @@ from collections.abc import Sequence
 from detent.client.operation import Operation, Request, Result
 from detent.client.requests import PREFIX, given, no_content, reader, run_path
 from detent.client.transport import segment
-from detent.contract.pull import ClaimedRun, ClaimedRuns, Lease, SettledRun
-from detent.domain.job import TargetKind
+from detent.contract.pull import ClaimedRun, ClaimedRuns, Lease, PulledKind, SettledRun
 from detent.domain.run_output import COMMAND
 
 
@@ -19,7 +18,7 @@ def claim_runs(
     limit: int = 1,
     lease_seconds: float = 60,
     wait_seconds: float = 0,
-    targets: Sequence[TargetKind] = ("python",),
+    targets: Sequence[PulledKind] = ("python",),
     functions: Sequence[str] | None = None,
 ) -> Request[list[ClaimedRun]]:
     """Claim runs of a queue; if none is ready, wait up to `wait_seconds` for one. Each is leased for

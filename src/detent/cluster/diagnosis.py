@@ -6,7 +6,16 @@ from collections.abc import Iterator, Sequence
 from datetime import datetime
 from typing import Literal, NamedTuple
 
-from detent.contract.cluster import ClusterHold, ClusterNode, ClusterPartition, Elections, FormerNode, Lag, NodeTakeOver
+from detent.contract.cluster import (
+    ClusterHold,
+    ClusterNode,
+    ClusterPartition,
+    Elections,
+    FormerNode,
+    Lag,
+    NodeCircuit,
+    NodeTakeOver,
+)
 from detent.domain.counts import plural
 
 CLOCK_OFFSET_MS = 200
@@ -15,7 +24,7 @@ WAITING_MS = 60_000
 FEW = 5
 
 
-Kind = Literal["copy", "held", "leaders", "lag", "flapping", "lost", "clocks", "differences", "aside"]
+Kind = Literal["copy", "held", "leaders", "lag", "flapping", "lost", "clocks", "differences", "aside", "circuits"]
 
 
 class Finding(NamedTuple):
@@ -74,6 +83,7 @@ def findings(
         "clocks": _clocks(present),
         "differences": _differences(present),
         "aside": iter([set_aside(aside)] if aside else []),
+        "circuits": _circuits(present),
     }
     found = [Finding(kind, sentence) for kind, sentences in by_kind.items() for sentence in sentences]
     return [*found, *_lost(former)]
@@ -83,6 +93,23 @@ def set_aside(jobs: int) -> str:
     """`1 job is set aside: …`"""
     which = "1 job is set aside: its tick" if jobs == 1 else f"{jobs} jobs are set aside: their ticks"
     return f"{which} cannot be fired. The leader retries at least every ten minutes."
+
+
+def _circuits(present: Sequence[ClusterNode]) -> Iterator[str]:
+    """One sentence for a host, however many nodes call it."""
+    by_host: dict[tuple[str, int], list[NodeCircuit]] = {}
+    for node in present:
+        for circuit in node.circuits or ():
+            by_host.setdefault((circuit.host, circuit.port), []).append(circuit)
+    for (host, port), circuits in list(by_host.items())[:FEW]:
+        since, again = min(each.opened_at for each in circuits), min(each.next_probe_at for each in circuits)
+        peer = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+        yield (
+            f"{peer} does not answer since {since:%Y-%m-%d %H:%M:%S} UTC: runs that call it wait, and use up no "
+            f"attempt. It is called again at {again:%H:%M:%S} UTC."
+        )
+    if len(by_host) > FEW:
+        yield f"{plural(len(by_host) - FEW, 'more host does', 'more hosts do')} not answer."
 
 
 def _copy(original: bool) -> Iterator[str]:

@@ -6,9 +6,11 @@ import contextlib
 from collections.abc import Sequence
 from datetime import timedelta
 
+import msgspec
+
 from detent.cluster import diagnosis
 from detent.cluster.diagnosis import Tenure
-from detent.contract.cluster import Cluster, ClusterHold, ClusterNode, FormerNode, NodeTakeOver, Throughput
+from detent.contract.cluster import Cluster, ClusterHold, ClusterNode, FormerNode, NodeCircuit, NodeTakeOver, Throughput
 from detent.domain.identity import node_name, node_number
 from detent.errors import DetentError, NotFound
 from detent.runtime.clock import monotonic
@@ -120,7 +122,12 @@ def _node(row: Row, operator: bool) -> ClusterNode:
         tzdata=row["tzdata"],
         partitions=row["partitions"],
         running=row["running"] if operator else None,
+        circuits=_circuits(row["circuits"]) if operator else None,
     )
+
+
+def _circuits(reported: str | None) -> list[NodeCircuit]:
+    return msgspec.json.decode(reported, type=list[NodeCircuit]) if reported else []
 
 
 def _former_node(row: Row, back_as: int | None, operator: bool) -> FormerNode:

@@ -12,11 +12,23 @@ NodeState = Literal["alive", "draining", "evicted"]
 FormerState = Literal["left", "lost"]
 
 
+class NodeCircuit(Struct, frozen=True, kw_only=True):
+    """A host that does not answer calls of a node's worker: runs that would call it wait and use up no attempt, but for
+    one at a time, the next at `next_probe_at`. `put_off` is how often a run was returned to its queue for that."""
+
+    host: str
+    port: int
+    opened_at: Instant
+    next_probe_at: Instant
+    put_off: int
+
+
 class ClusterNode(Struct, frozen=True, kw_only=True):
     """A node as of its last heartbeat. `lease_ms` is the time left until other nodes consider it lost,
     `clock_offset_ms` how far its clock is ahead of the database's, `partitions` how many it leads, `running` how many
     unfinished runs it has claimed. A `draining` node hands over its work; an `evicted` node is gone, and other nodes
-    take over from it. Hosts, addresses and numbers of runs are shown to the default tenant only, whose administrators
+    take over from it. `circuits` are the hosts that do not answer its calls. Hosts, addresses, circuits and numbers of
+    runs are shown to the default tenant only, whose administrators
     manage the cluster."""
 
     id: str
@@ -33,6 +45,7 @@ class ClusterNode(Struct, frozen=True, kw_only=True):
     tzdata: str
     partitions: int
     running: int | None
+    circuits: list[NodeCircuit] | None = None
 
 
 class NodeTakeOver(Struct, frozen=True, kw_only=True):

@@ -8,7 +8,7 @@ from uuid import UUID
 from msgspec import Struct
 
 from detent.contract.page import Instant
-from detent.domain.job import ConcurrencyScope, ConcurrentPolicy, MissedWindow, NoticeFormat, Target
+from detent.domain.job import ConcurrencyScope, ConcurrentPolicy, MissedWindow, NoticeFormat, Target, TopicTarget
 from detent.domain.retry import Backoff
 from detent.domain.secret_ref import SecretRef
 from detent.domain.states import RunStatus
@@ -89,6 +89,7 @@ class Job(Struct, frozen=True, kw_only=True):
     concurrency_scope: ConcurrencyScope = "job"
     retry_on: list[str] = []
     retry_delays: dict[str, float] = {}
+    dead_letter_topic: TopicTarget | None = None
     warnings: list[str]
 
 

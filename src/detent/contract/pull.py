@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 from uuid import UUID
 
-from msgspec import Meta, Struct, field
+from msgspec import UNSET, Meta, Struct, UnsetType, field
 
 from detent.contract.page import Instant
-from detent.domain.job import Name, Seconds, Target, TargetKind
+from detent.domain.job import Name, Seconds, Target
 from detent.domain.run_output import COMMAND, LONGEST_MESSAGE
 from detent.domain.states import RunStatus
 
 Token = Annotated[int, Meta(ge=1, le=9_223_372_036_854_775_807)]
+
+
+PulledKind = Literal["http", "python", "shell"]
+"""What a worker that pulls may run. Messages to topics and Celery tasks are sent by the nodes."""
 
 
 LeaseSeconds = Annotated[float, Meta(ge=1, le=3600)]
@@ -30,7 +34,7 @@ class ClaimRequest(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
     limit: Annotated[int, Meta(ge=1, le=100)] = 1
     lease_seconds: LeaseSeconds = 60
     wait_seconds: Annotated[float, Meta(ge=0, le=30)] = 0
-    targets: Annotated[list[TargetKind], Meta(min_length=1, max_length=3)] = field(default_factory=lambda: ["python"])
+    targets: Annotated[list[PulledKind], Meta(min_length=1, max_length=3)] = field(default_factory=lambda: ["python"])
     functions: Annotated[list[Annotated[str, Meta(min_length=1, max_length=500)]], Meta(max_length=1000)] | None = None
 
 
@@ -84,10 +88,11 @@ class LogRequest(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
 
 
 class HeartbeatRequest(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Extend the lease of a run by `lease_seconds` from now, and say how far it is."""
+    """Extend the lease of a run by `lease_seconds` from now, and say how far it is. Without it: by 60 s, or by the
+    lease of the job if the run waits for a callback."""
 
     token: Token
-    lease_seconds: LeaseSeconds = 60
+    lease_seconds: LeaseSeconds | UnsetType = UNSET
     progress: ProgressReport | None = None
 
 

@@ -35,6 +35,15 @@ class RunProgress(Struct, frozen=True, kw_only=True):
     at: Instant
 
 
+class RunStep(Struct, frozen=True, kw_only=True):
+    """A step of a run whose result is stored: a later attempt does not repeat it. `attempt` is the one that did it."""
+
+    name: str
+    attempt: int
+    finished_at: Instant
+    duration_ms: int
+
+
 class LogLine(Struct, frozen=True, kw_only=True):
     """A line that an attempt wrote: with a logger, by `print` (`logger` is stdout or stderr), or as a command
     (`output`). The lines of an attempt are numbered from 1 on; where numbers are missing, lines were left out."""
@@ -63,8 +72,9 @@ class Run(Struct, frozen=True, kw_only=True):
     to `until`. When a single run is read, these are present: `payload` if it was enqueued with its own payload,
     `concurrency_key` if it has one, the `traceback` of each attempt, and, if it is unfinished, `not_before`, the time
     of its next attempt, and `waiting_for`, a sentence, while no worker has claimed it. `progress` is what the running
-    attempt last reported. `attempt` counts on when a dead run is retried. `lateness_ms` is null for a run that was
-    asked for later than its tick: a re-run, or a tick from before the job was created."""
+    attempt last reported. `steps`, those whose results are stored, are present when a single run is read and has any.
+    `attempt` counts on when a dead run is retried. `lateness_ms` is null for a run that was asked for later than its
+    tick: a re-run, or a tick from before the job was created."""
 
     id: UUID
     job_id: UUID
@@ -90,6 +100,7 @@ class Run(Struct, frozen=True, kw_only=True):
     concurrency_key: str | UnsetType = UNSET
     not_before: Instant | UnsetType = UNSET
     waiting_for: str | UnsetType = UNSET
+    steps: list[RunStep] | UnsetType = UNSET
 
 
 class Left(Struct, frozen=True):

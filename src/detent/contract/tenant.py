@@ -7,6 +7,7 @@ from typing import Any
 from msgspec import Struct
 
 from detent.contract.page import Instant
+from detent.domain.job import TopicTarget
 
 
 class TenantDeletion(Struct, frozen=True, kw_only=True):
@@ -45,6 +46,7 @@ class Tenant(Struct, frozen=True, kw_only=True):
     """A tenant with its use and its quotas; null: no limit, or for payloads and requests the limit of the server. When
     several tenants have waiting runs, they share the workers by `weight`. `allow_targets` are the private addresses and
     the ports of databases and brokers that its jobs may call. `signing` is the secret that signs its HTTP calls.
+    `dead_letter_topic` is where dead runs of its jobs go that have no such topic themselves.
     `storage_bytes` is what definitions and results take, measured every few minutes where `max_storage_bytes` is set.
     While it is suspended, no tick of its jobs fires and its requests are refused."""
 
@@ -58,6 +60,7 @@ class Tenant(Struct, frozen=True, kw_only=True):
     weight: int
     allow_targets: list[str]
     signing: str | None = None
+    dead_letter_topic: TopicTarget | None = None
     max_storage_bytes: int | None = None
     storage_bytes: int | None = None
     requests_per_second: float | None = None

@@ -12,7 +12,9 @@ from msgspec import UNSET
 
 from detent.contract.job import Job
 from detent.dashboard.changes import Form, text_of
-from detent.domain.job import JobSpec, kind_of
+from detent.dashboard.http_form import EMPTY_HTTP, http_from, http_values
+from detent.dashboard.topic_form import EMPTY, celery_from, topic_from, topic_values
+from detent.domain.job import CeleryTarget, JobSpec, TopicTarget, kind_of
 from detent.domain.job_fields import JobField, fields_of
 from detent.domain.schedule.interval import parse_every
 from detent.domain.secret_ref import SecretRef, read_header
@@ -40,6 +42,11 @@ GROUPS = (
     ),
 )
 FIELDS = {field.name: field for group in GROUPS for field in group.fields}
+EMPTY_TARGET = {
+    **dict.fromkeys(("url", "headers", "tls", "callback", "function", "command", "env"), ""),
+    "method": "POST",
+    "isolate": "thread",
+}
 SCHEDULE_FIELDS = ("dst_gap", "dst_overlap", "day_match", "dialect", "starts_at", "ends_at")
 
 
@@ -93,11 +100,19 @@ def _target(form: Form) -> dict[str, Any]:
             shell: dict[str, Any] = {"type": "shell", "command": _command(text_of(form, "command"))}
             env = _variables(text_of(form, "env"))
             return {**shell, "env": env} if env else shell
+        case "topic":
+            return topic_from(form, _headers)
+        case "celery":
+            return celery_from(form)
         case _:
-            target: dict[str, Any] = {"type": "http", "url": text_of(form, "url")}
+            target: dict[str, Any] = {"type": "http", "url": text_of(form, "url"), **http_from(form)}
             target["method"] = text_of(form, "method") or "POST"
-            headers, tls = _headers(text_of(form, "headers")), _tls(text_of(form, "tls"))
-            return {**target, **({"headers": headers} if headers else {}), **({"tls": tls} if tls else {})}
+            parts = {
+                "headers": _headers(text_of(form, "headers")),
+                "tls": _tls(text_of(form, "tls")),
+                "callback": _callback(text_of(form, "callback")),
+            }
+            return {**target, **{name: part for name, part in parts.items() if part}}
 
 
 def _headers(text: str) -> dict[str, Any]:
@@ -116,6 +131,10 @@ def _tls(text: str) -> Any:
     except (msgspec.DecodeError, UnicodeEncodeError, RecursionError) as error:
         example = '{"client_certificate": {"secret": "NAME"}}'
         raise UsageError(f"TLS is not JSON ({error}): for example {example}.", "/target/tls") from error
+
+
+def _callback(text: str) -> dict[str, float] | None:
+    return {"lease_seconds": number_from("duration", text, "Callback", "/target/callback")} if text else None
 
 
 def _command(text: str) -> str | list[str]:
@@ -168,7 +187,17 @@ def _value(field: JobField, text: str) -> Any:
         return None
     if field.kind in ("integer", "number", "duration", "grace"):
         return _number(field, text)
+    if field.kind == "document":
+        return _document(field, text)
     return _delays(field, text) if field.kind == "delays" else text
+
+
+def _document(field: JobField, text: str) -> Any:
+    try:
+        return msgspec.json.decode(text)
+    except (msgspec.DecodeError, UnicodeEncodeError, RecursionError) as error:
+        example = '{"url": "nats://host:4222", "topic": "dead.runs"}'
+        raise UsageError(f"{field.label} is not JSON ({error}): for example {example}.", f"/{field.name}") from error
 
 
 def _delays(field: JobField, text: str) -> dict[str, float]:
@@ -220,8 +249,8 @@ def values_of(job: Job | None, query: Mapping[str, str]) -> dict[str, Any]:
     if job is None:
         empty = {name: _shown(_default(name)) for name in FIELDS}
         start = {"kind": "cron", "cron": "0 9 * * MON-FRI", "rrule": "", "every": "15m", "at": ""}
-        rest = {"name": "", "timezone": "UTC", "payload": "", "tags": "", "target": "http", "url": "", "method": "POST"}
-        target = {"headers": "", "tls": "", "function": "", "isolate": "thread", "command": "", "env": ""}
+        rest = {"name": "", "timezone": "UTC", "payload": "", "tags": "", "target": "http"}
+        target = EMPTY_TARGET | EMPTY_HTTP | EMPTY
         known = {**empty, **start, **rest, **target}
         return {**known, **{name: value for name, value in query.items() if name in known}}
     values = {name: _shown(getattr(job, name)) for name in FIELDS}
@@ -247,6 +276,8 @@ def _default(name: str) -> Any:
 def _shown(value: Any) -> str:
     if value is None:
         return ""
+    if isinstance(value, TopicTarget):
+        return msgspec.json.encode(value).decode()
     if isinstance(value, list):
         return ", ".join(value)
     if isinstance(value, dict):
@@ -276,18 +307,24 @@ def _schedule_values(schedule: str | dict[str, Any] | None) -> dict[str, str]:
 
 
 def _target_values(job: Job) -> dict[str, str]:
+    if isinstance(job.target, TopicTarget | CeleryTarget):
+        return {**EMPTY_TARGET, **EMPTY_HTTP, "target": kind_of(job.target), **topic_values(job.target)}
     target: Any = job.target
     command, tls = getattr(target, "command", ""), getattr(target, "tls", UNSET)
+    callback = getattr(target, "callback", UNSET)
     return {
+        **EMPTY,
         "target": kind_of(target),
         "url": getattr(target, "url", ""),
         "method": getattr(target, "method", "POST"),
         "headers": "\n".join(f"{name}: {value}" for name, value in getattr(target, "headers", {}).items()),
         "tls": "" if tls is UNSET else msgspec.json.encode(tls).decode(),
+        "callback": "" if callback is UNSET else _shown(float(callback.lease_seconds)),
         "function": getattr(target, "function", ""),
         "isolate": getattr(target, "isolate", "thread"),
         "command": command if isinstance(command, str) else json.dumps(command, ensure_ascii=False),
         "env": "\n".join(f"{name}={_variable_text(value)}" for name, value in getattr(target, "env", {}).items()),
+        **http_values(target),
     }
 
 

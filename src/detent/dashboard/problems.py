@@ -52,6 +52,11 @@ ADVICE: dict[str, Advice] = {
         "back.",
         "detent queue list",
     ),
+    "circuits": Advice(
+        "A host does not answer",
+        "Find out why: its runs wait, and start when it answers again. Cancel those that are no longer wanted.",
+        "detent doctor",
+    ),
     "flapping": Advice(
         "Partitions change leaders repeatedly",
         "A node repeatedly loses its lease. Check its load, its connection to the database, and whether it freezes.",
@@ -161,7 +166,7 @@ def of_cluster(cluster: Cluster) -> list[ProblemCard]:
         cluster.nodes, cluster.partitions, cluster.elections, cluster.held, cluster.lag,
         former=cluster.former_nodes, original=copy not in cluster.problems,
     )  # fmt: skip
-    minor = {"clocks", "differences", "lost"}
+    minor = {"clocks", "differences", "lost", "circuits"}
     return [
         ProblemCard(each.kind, each.sentence, ADVICE[each.kind], "/cluster", each.kind not in minor, node=each.node)
         for each in found

@@ -13,6 +13,7 @@ from msgspec import UNSET, Meta, Struct, UnsetType
 
 from detent.domain.retry import Backoff
 from detent.domain.secret_ref import SecretRef
+from detent.domain.topics import protocol_of
 
 DEFAULT_TENANT = 1
 """The tenant of the cluster's operator."""
@@ -50,12 +51,41 @@ class TargetTls(Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=T
     ca: Annotated[str, Meta(max_length=65_536)] | SecretRef | None = None
 
 
+# A status, or a class of them such as "5xx".
+StatusPattern = Annotated[int, Meta(ge=200, le=599)] | Annotated[str, Meta(pattern="^[2-5][xX]{2}$")]
+
+
+StatusList = Annotated[list[StatusPattern], Meta(max_length=100)]
+
+
+class TargetStatuses(Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
+    """What the statuses of answers mean, where that is not the default (`domain/http_statuses.py`)."""
+
+    success: StatusList | None = None
+    retry: StatusList = []
+    no_retry: StatusList = []
+
+
+class TargetCallback(Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
+    """An answer 202 does not end the run: the target reports its end later."""
+
+    # How long the target may be silent: each heartbeat begins this time anew.
+    lease_seconds: Annotated[float, Meta(ge=1, le=86_400)] = 60
+
+
 class HttpTarget(Struct, frozen=True, forbid_unknown_fields=True, tag_field="type", tag="http"):
+    # A template, as the values of headers and the body (`domain/template.py`).
     url: Annotated[str, Meta(min_length=1, max_length=8192)]
     method: Literal["GET", "POST", "PUT", "PATCH", "DELETE", "HEAD"] = "POST"
     headers: dict[str, str | SecretRef] = {}
-    # Not stored while it is not set: versions before it can read all other jobs.
+    # Not stored while they are not set: versions before them can read all other jobs.
     tls: TargetTls | UnsetType = UNSET
+    # Text, or a document whose texts are templates; without it, the payload is the body.
+    body: Annotated[str, Meta(max_length=65_536)] | dict[str, Any] | list[Any] | UnsetType = UNSET
+    statuses: TargetStatuses | UnsetType = UNSET
+    # How many calls to the host one worker makes at the same time, of all jobs of the tenant that have a limit.
+    host_concurrency: Annotated[int, Meta(ge=1, le=10_000)] | UnsetType = UNSET
+    callback: TargetCallback | UnsetType = UNSET
 
 
 class PythonTarget(Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True, tag_field="type", tag="python"):
@@ -71,10 +101,51 @@ class ShellTarget(Struct, frozen=True, forbid_unknown_fields=True, tag_field="ty
     env: dict[str, str | SecretRef] = {}
 
 
-Target = HttpTarget | PythonTarget | ShellTarget
+class TargetCredentials(Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
+    """What a broker asks a client for. What each of the two means is in `domain/topics.py`, by protocol."""
+
+    username: Annotated[str, Meta(max_length=8192)] | SecretRef | None = None
+    # Text is what a worker fills in; a job that has it is refused.
+    password: Annotated[str, Meta(max_length=65_536)] | SecretRef | None = None
 
 
-TargetKind = Literal["http", "python", "shell"]
+class TopicTarget(Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True, tag_field="type", tag="topic"):
+    """A message to a topic, queue, stream or subject of a broker."""
+
+    url: Annotated[str, Meta(min_length=1, max_length=8192)]
+    topic: Annotated[str, Meta(min_length=1, max_length=1000)]
+    # Messages with the same key keep their order where the broker has an order; None: the id of the job.
+    key: Annotated[str, Meta(min_length=1, max_length=1000)] | None = None
+    headers: dict[str, str | SecretRef] = {}
+    format: Literal["plain", "cloudevents"] = "plain"
+    credentials: TargetCredentials | UnsetType = UNSET
+    tls: TargetTls | UnsetType = UNSET
+
+
+class CeleryTarget(Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True, tag_field="type", tag="celery"):
+    """A task of a Celery app, executed by its own workers. Exactly one of `app` and `broker_url` is given."""
+
+    task: Annotated[str, Meta(min_length=1, max_length=500)]
+    app: Annotated[str, Meta(min_length=1, max_length=500)] | None = None
+    broker_url: Annotated[str, Meta(min_length=1, max_length=8192)] | None = None
+    # With `broker_url`. An app has its own, if it has one.
+    result_backend: Annotated[str, Meta(min_length=1, max_length=8192)] | None = None
+    args: list[Any] = []
+    kwargs: dict[str, Any] = {}
+    queue: Annotated[str, Meta(min_length=1, max_length=255)] | None = None
+    priority: Annotated[int, Meta(ge=0, le=255)] | None = None
+    # Counted from when the message is sent; workers discard it afterwards.
+    expires: PositiveSeconds | None = None
+    # With `app`: the run ends as sent, although the app has a result backend.
+    ignore_result: bool = False
+    credentials: TargetCredentials | UnsetType = UNSET
+    result_credentials: TargetCredentials | UnsetType = UNSET
+
+
+Target = HttpTarget | PythonTarget | ShellTarget | TopicTarget | CeleryTarget
+
+
+TargetKind = Literal["http", "python", "shell", "topic", "celery"]
 
 
 class JobSpec(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
@@ -126,9 +197,16 @@ class JobSpec(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     concurrency_scope: ConcurrencyScope = "job"
     retry_on: Annotated[list[Name], Meta(max_length=50)] = []
     retry_delays: Annotated[dict[Name, Seconds], Meta(max_length=50)] = {}
+    dead_letter_topic: TopicTarget | None = None
 
 
-_KINDS: dict[type, TargetKind] = {HttpTarget: "http", PythonTarget: "python", ShellTarget: "shell"}
+_KINDS: dict[type, TargetKind] = {
+    HttpTarget: "http",
+    PythonTarget: "python",
+    ShellTarget: "shell",
+    TopicTarget: "topic",
+    CeleryTarget: "celery",
+}
 
 
 def kind_of(target: Target) -> TargetKind:
@@ -140,16 +218,27 @@ TASK_NEEDS = "task:"
 """Begins the needs of a queue in which on-demand runs wait: workers of versions before them do not claim these."""
 
 
+CALLBACK_NEEDS = "callback"
+"""What a worker has that hands a run over to its target's callback."""
+
+
 def needs_of(target: Target) -> str:
     """What a worker must have to run this target; the second half of a queue row."""
     match target:
-        case HttpTarget():
-            return ""
+        case HttpTarget(callback=callback):
+            # Workers that pull, and those of versions without callbacks, would take a 202 for the end of the run.
+            return "" if callback is UNSET else CALLBACK_NEEDS
         case PythonTarget(function=function, isolate=isolate):
             # Another prefix, so that workers of versions without handler processes do not claim these runs.
             return f"process:{function}" if isolate == "process" else f"python:{function}"
         case ShellTarget():
             return "shell"
+        case TopicTarget(url=url):
+            # Workers of versions without topics, or without the client of this protocol, do not claim these runs.
+            return f"topic:{protocol_of(url)}"
+        case CeleryTarget(app=app):
+            # The code of an app is in the workers that were started with it, and open to the tenants that they name.
+            return "celery" if app is None else f"celery:{app}"
 
 
 class Definition(NamedTuple):

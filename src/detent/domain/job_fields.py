@@ -334,6 +334,14 @@ JOB_FIELDS: tuple[JobField, ...] = (
         "retries",
         "For Python jobs: seconds before the next attempt by the name of an exception class, instead of the backoff.",
     ),
+    JobField(
+        "dead_letter_topic",
+        "Dead-letter topic",
+        "document",
+        "retries",
+        "Where a run is sent that ends dead: an object with the members of a topic target, such as url and topic; "
+        "without it, the topic of the tenant.",
+    ),
 )
 
 FIELDS_BY_NAME: dict[str, JobField] = {field.name: field for field in JOB_FIELDS}

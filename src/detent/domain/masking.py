@@ -15,7 +15,7 @@ from functools import lru_cache
 from typing import Any
 from urllib.parse import quote, quote_plus
 
-from detent.domain.job import HttpTarget, Target
+from detent.domain.job import HttpTarget, Target, TopicTarget
 from detent.domain.secret_ref import SHORTEST_VALUE
 from detent.domain.sensitive import MASKED, literal_values
 from detent.domain.webhooks import PREFIX
@@ -124,7 +124,9 @@ class Mask:
 
 def literal_mask(target: Target) -> Mask | None:
     """Masks the literal credentials in the headers of a target; None: it has none, as nearly always."""
-    if type(target) is not HttpTarget or not target.headers:
+    if type(target) is not HttpTarget and type(target) is not TopicTarget:
+        return None
+    if not target.headers:
         return None
     values = literal_values(target)
     if not values:

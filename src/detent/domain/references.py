@@ -7,9 +7,19 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from detent.domain.job import HttpTarget, JobSpec, ShellTarget, Target, TargetTls
+from detent.domain.job import (
+    CeleryTarget,
+    HttpTarget,
+    JobSpec,
+    ShellTarget,
+    Target,
+    TargetCredentials,
+    TargetTls,
+    TopicTarget,
+)
 from detent.domain.refusal import pointer_to
 from detent.domain.secret_ref import SecretRef, is_reference_name, provider_of
+from detent.domain.template import as_literal
 from detent.errors import UsageError
 
 # The value of a name; None: leave the reference.
@@ -37,36 +47,60 @@ def may_refer(encoded: bytes) -> bool:
 
 
 def refers(spec: JobSpec, text: str) -> bool:
-    """Whether a job has references; `text` is its JSON."""
-    return _MARK_TEXT in text and any(True for _ in references_of(spec))
+    """Whether calls of a job need secrets; `text` is its JSON."""
+    return _MARK_TEXT in text and any(True for _ in call_references(spec))
 
 
 def references_of(spec: JobSpec) -> Iterator[Reference]:
-    """Every reference of a job, in its target, its payload and its signing."""
-    yield from _of_target(spec.target)
+    """Every reference of a job."""
+    yield from call_references(spec)
+    if spec.dead_letter_topic is not None:
+        yield from target_references(spec.dead_letter_topic, "dead_letter_topic")
+
+
+def call_references(spec: JobSpec) -> Iterator[Reference]:
+    """The references that a call needs: in the target, the payload and the signing."""
+    yield from target_references(spec.target)
     yield from references_in(spec.payload, ("payload",))
     if spec.signing is not None:
         yield Reference(("signing", "secret"), spec.signing.secret)
 
 
-def _of_target(target: Target) -> Iterator[Reference]:
+def target_references(target: Target, field_of_job: str = "target") -> Iterator[Reference]:
     for field, values in _values_of(target).items():
         for name, value in values.items():
             if isinstance(value, SecretRef):
-                yield Reference(("target", field, name, "secret"), value.secret)
+                yield Reference((field_of_job, field, name, "secret"), value.secret)
+    if isinstance(target, HttpTarget) and isinstance(target.body, dict | list):
+        yield from references_in(target.body, (field_of_job, "body"))
 
 
 def _values_of(target: Target) -> dict[str, Mapping[str, str | SecretRef | None]]:
     """What may be a reference, by field of the target."""
     match target:
-        case HttpTarget(headers=headers, tls=TargetTls(client_certificate=certificate, ca=ca)):
-            return {"headers": headers, "tls": {"client_certificate": certificate, "ca": ca}}
         case HttpTarget(headers=headers):
-            return {"headers": headers}
+            return {"headers": headers, **_members("tls", target.tls)}
+        case TopicTarget(headers=headers):
+            return {
+                "headers": headers,
+                **_members("credentials", target.credentials),
+                **_members("tls", target.tls),
+            }
+        case CeleryTarget():
+            return {
+                **_members("credentials", target.credentials),
+                **_members("result_credentials", target.result_credentials),
+            }
         case ShellTarget(env=env):
             return {"env": env}
         case _:
             return {}
+
+
+def _members(
+    field: str, part: TargetTls | TargetCredentials | msgspec.UnsetType
+) -> dict[str, Mapping[str, str | SecretRef | None]]:
+    return {} if isinstance(part, msgspec.UnsetType) else {field: msgspec.structs.asdict(part)}
 
 
 def references_in(value: Any, path: tuple[str | int, ...] = ()) -> Iterator[Reference]:
@@ -116,13 +150,34 @@ def with_values(target: Target, payload: Any, value: Value) -> tuple[Target, Any
     return _target_with(target, value), payload_with(payload, value)
 
 
+_PARTS = {"tls": TargetTls, "credentials": TargetCredentials, "result_credentials": TargetCredentials}
+
+
 def _target_with(target: Target, value: Value) -> Target:
     filled: dict[str, Any] = {}
     for field, values in _values_of(target).items():
         if any(isinstance(one, SecretRef) for one in values.values()):
             new = {name: _filled(one, value) for name, one in values.items()}
-            filled[field] = TargetTls(**new) if field == "tls" else new
+            filled[field] = _PARTS[field](**new) if field in _PARTS else new
+    if isinstance(target, HttpTarget):
+        filled |= _templates_with(target, filled, value)
     return msgspec.structs.replace(target, **filled) if filled else target
+
+
+def _templates_with(target: HttpTarget, filled: dict[str, Any], value: Value) -> dict[str, Any]:
+    """Headers and body are templates, and the value of a secret is none: it is sent as it is."""
+    found: dict[str, Any] = {}
+    if "headers" in filled:
+        references = {name for name, one in target.headers.items() if isinstance(one, SecretRef)}
+        found["headers"] = {
+            name: as_literal(one) if name in references and isinstance(one, str) else one
+            for name, one in filled["headers"].items()
+        }
+    if isinstance(target.body, dict | list) and any(True for _ in references_in(target.body)):
+        found["body"] = payload_with(
+            target.body, lambda name: None if (one := value(name)) is None else as_literal(one)
+        )
+    return found
 
 
 def _filled(one: str | SecretRef | None, value: Value) -> Any:

@@ -15,6 +15,7 @@ from uuid import UUID
 
 import msgspec
 
+from detent.domain.celery_rules import check_task_payload
 from detent.domain.concurrency import check_concurrency
 from detent.domain.documents import (
     MAX_PAYLOAD_BYTES,
@@ -25,22 +26,24 @@ from detent.domain.documents import (
     plain,
     utc_instant,
 )
+from detent.domain.http_rules import template_warnings
 from detent.domain.identity import partition_of
-from detent.domain.job import TASK_NEEDS, HttpTarget, JobSpec, kind_of, needs_of
+from detent.domain.job import TASK_NEEDS, HttpTarget, JobSpec, TopicTarget, kind_of, needs_of
 from detent.domain.job_schedule import schedule_of, whole_milliseconds
 from detent.domain.misfire import AUTOMATIC, MISSED, SHORTEST_GRACE
 from detent.domain.names import check_names
 from detent.domain.references import check_references
-from detent.domain.refusal import refused, shown
+from detent.domain.refusal import pointer_to, refused, shown
 from detent.domain.schedule import Schedule, ScheduleError
 from detent.domain.schedule.cautions import cautions
 from detent.domain.schedule.cron_fields import uses_hash
 from detent.domain.schedule.keys import check_key_template
 from detent.domain.schedule.steps import QUESTION_STEPS, Steps
-from detent.domain.sensitive import literal_warnings
+from detent.domain.sensitive import literal_secrets, literal_warnings
 from detent.domain.target_rules import check_target
 from detent.domain.target_url import TargetError, check_url
 from detent.domain.task_rules import check_task
+from detent.domain.topic_rules import check_message_size
 from detent.errors import UsageError
 
 GAPS_CHECKED = 16
@@ -50,6 +53,7 @@ LONGEST_GRACE = 2**31 - 1
 
 _DECODER = msgspec.json.Decoder(JobSpec)
 _UNSIGNED = ',"signing":null}'
+_NOT_FORWARDED = ',"dead_letter_topic":null}'
 _RETRIED = ',"retry_on":[],"retry_delays":{}}'
 _UNLIMITED = ',"concurrency_key":null,"concurrency_limit":null,"concurrency_rate":null,"concurrency_scope":"job"}'
 
@@ -194,6 +198,7 @@ def prepare(
             *timing.warnings,
             *timings.key_warnings(spec, timing, created_at),
             *literal_warnings(spec.target),
+            *template_warnings(spec),
         ],
         secrets=check_references(spec, definition),
     )
@@ -205,7 +210,7 @@ _changed = msgspec.structs.replace
 def _stored(definition: bytes) -> str:
     """Without the last fields where they have their defaults: nodes of versions without them then read the job."""
     text = definition.decode()
-    for tail in (_RETRIED, _UNLIMITED, _UNSIGNED):
+    for tail in (_NOT_FORWARDED, _RETRIED, _UNLIMITED, _UNSIGNED):
         if not text.endswith(tail):
             break
         text = f"{text[: -len(tail)]}}}"
@@ -304,8 +309,27 @@ def _check_parts(spec: JobSpec) -> None:
         raise UsageError("signing is given, but only HTTP calls are signed: remove it.", "/signing")
     try:
         check_target(spec.target)
+        if isinstance(spec.target, TopicTarget):
+            check_message_size(spec.target, len(msgspec.json.encode(spec.payload)))
+        check_task_payload(spec)
     except TargetError as error:
         raise UsageError(error.message, error.pointer) from error
+    if spec.dead_letter_topic is not None:
+        check_dead_letter_topic(spec.dead_letter_topic)
+
+
+def check_dead_letter_topic(topic: TopicTarget) -> None:
+    try:
+        check_target(topic)
+    except TargetError as error:
+        pointer = f"/dead_letter_topic{error.pointer.removeprefix('/target')}"
+        raise UsageError(error.message, pointer) from error
+    for name in literal_secrets(topic):
+        raise UsageError(
+            f"The header {name} is given as plain text; store its value with `detent secret set NAME`, and write "
+            '{"secret": "NAME"}.',
+            pointer_to("dead_letter_topic", "headers", name),
+        )
 
 
 def _check_expectations(spec: JobSpec) -> None:

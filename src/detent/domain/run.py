@@ -13,6 +13,7 @@ from uuid import UUID
 
 from msgspec import Struct
 
+from detent.domain.callbacks import CallbackTicket
 from detent.domain.identity import RunKey, run_id
 from detent.domain.job import Target
 from detent.domain.masking import Mask
@@ -76,6 +77,12 @@ class Call(Struct, frozen=True):
     """Whether the values of secrets were filled in: then nothing that is made of the target may be kept."""
     signing: Signing | None = None
     """What signs an HTTP call; None: it is not signed."""
+    timezone: str = "UTC"
+    """The zone of the job, in which templates read the parts of times."""
+    callback: CallbackTicket | None = None
+    """What the target reports the end of the run with; None: its answer is the end."""
+    lost: int = 0
+    """How many attempts before this one ended with the loss of their node, not with an outcome."""
 
     def __repr__(self) -> str:
         """Without payload and target, which may hold secrets."""
@@ -87,6 +94,11 @@ class Call(Struct, frozen=True):
         return self.window()
 
 
+INTERRUPTED = "the run was cancelled or timed out"
+"""The message with which a task is cancelled because its run is to end. A task that is cancelled without it leaves its
+run to another node, with what the run began elsewhere."""
+
+
 class Succeeded(Struct, frozen=True):
     result: str | None = None
 
@@ -96,13 +108,23 @@ class Failed(Struct, frozen=True):
 
     error: str
     retryable: bool = True
-    outcome: Literal["failed", "timeout"] = "failed"
+    outcome: Literal["failed", "timeout", "lost"] = "failed"
     retry_after: float | None = None
     result: str | None = None
     kinds: tuple[str, ...] = ()
     """The names of the exception's class and of its base classes."""
     traceback: str | None = None
     """Of the exception, if it was raised by a function."""
+    gone: bool = False
+    """The target says that it will not come back: its job is paused."""
+
+
+class GoneTarget(NamedTuple):
+    """A job whose target answered 410 Gone to a call of this revision."""
+
+    job: int
+    revision: int
+    called_at: datetime
 
 
 class Cancelled(Struct, frozen=True):
@@ -113,11 +135,22 @@ class Committed(Struct, frozen=True):
     """The handler recorded the success of the run in its own transaction; nothing is left to write."""
 
 
-Outcome = Succeeded | Failed | Cancelled | Committed
+class Accepted(Struct, frozen=True):
+    """The target has accepted the run and reports its end later: the run goes on, under a lease instead of the worker's
+    hold."""
+
+    tenant: int
+    lease_seconds: float
+
+
+Outcome = Succeeded | Failed | Cancelled | Committed | Accepted
 
 
 class NotBegun(Struct, frozen=True):
     """Not an outcome: the target was certainly not called, because the worker lacks capacity or could not read what it
-    needs for the call. The run returns to its queue, and the attempt does not count."""
+    needs for the call, or because its host does not answer. The run returns to its queue, and the attempt does not
+    count."""
 
     why: str
+    retry_after: float = 0.0
+    """Seconds for which the run waits there as pending; 0: any worker may claim it at once."""

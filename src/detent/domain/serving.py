@@ -6,7 +6,10 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from detent.domain.functions import did_you_mean
-from detent.domain.job import TASK_NEEDS
+from detent.domain.job import CALLBACK_NEEDS, TASK_NEEDS
+from detent.domain.topics import extra_of
+
+CELERY = "celery"
 
 
 class WaitingPlace(NamedTuple):
@@ -43,6 +46,18 @@ def unserved_sentence(lack: Unserved, *, tenant: str = "TENANT", connect: str = 
     if function:
         near = did_you_mean(function, lack.known)
         return f"No worker has the function {function!r}{near}: start one with `{command}`."
+    protocol = _protocol(lack.place.needs)
+    if protocol:
+        return (
+            f"No worker has the client for {protocol}: run `pip install 'detent[{extra_of(protocol)}]'` where a worker "
+            f"runs, and start it again with `{command}`."
+        )
+    if lack.place.needs == CALLBACK_NEEDS:
+        return f"No worker is of a version that waits for callbacks: start one with `{command}`."
+    if lack.place.needs == CELERY:
+        return f"No worker has the Celery client: install `detent[celery]` and start one with `{command}`."
+    if app := _celery_app(lack.place.needs):
+        return f"No worker sends tasks of the Celery app {app!r} for this tenant: start one with `{command}`."
     return f"No worker runs the commands of this tenant: start one with `{command}`."
 
 
@@ -60,7 +75,19 @@ def _options(place: WaitingPlace, tenant: str) -> str:
     if function:
         module, separator, _ = function.partition(":")
         return f" --app {module if separator else 'MODULE'}:app{queue}"
+    if app := _celery_app(place.needs):
+        return f" --celery-apps {app}@{tenant}{queue}"
     return f" --allow-shell {tenant}{queue}" if place.needs == "shell" else queue
+
+
+def _protocol(needs: str) -> str | None:
+    """Of a topic target."""
+    kind, separator, name = needs.partition(":")
+    return name if separator and kind == "topic" else None
+
+
+def _celery_app(needs: str) -> str | None:
+    return needs.removeprefix(f"{CELERY}:") if needs.startswith(f"{CELERY}:") else None
 
 
 def _function(needs: str) -> str | None:

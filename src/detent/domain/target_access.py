@@ -14,8 +14,9 @@ from typing import NamedTuple
 from yarl import URL
 
 from detent.domain.addresses import Address, address_fault, faces, read_address
-from detent.domain.job import DEFAULT_TENANT, HttpTarget, JobSpec
+from detent.domain.job import DEFAULT_TENANT, CeleryTarget, HttpTarget, JobSpec, TopicTarget
 from detent.domain.target_patterns import GUARDED_PORTS, TargetPattern
+from detent.domain.topics import is_own_port, protocol_of, server_of
 
 UNREAD = "the allow list of its tenant could not be read from the database"
 
@@ -74,6 +75,14 @@ class TargetRules:
             return TargetFault(f"{fault.reason}, and {UNREAD}", retryable=True)
         return fault
 
+    def for_protocol(self, protocol: str, port: int) -> TargetRules:
+        """The rules for a client of this protocol: at public addresses, its own port is open although it is guarded. At
+        private ones, that port still has to be named: who allowed a network for HTTP calls did not open its brokers."""
+        if not self.guard_ports or not is_own_port(protocol, port):
+            return self
+        naming = [pattern for pattern in self.patterns if pattern.port is not None]
+        return TargetRules(naming, allow_private=self.allow_private, guard_ports=False, unread=self.unread)
+
     def _is_open(self, address: Address, port: int, host: str) -> bool:
         return self.allow_private or any(
             pattern.port in (None, port) and pattern.covers(address, host) for pattern in self.patterns
@@ -115,8 +124,30 @@ def registration_fault(rules: TargetRules, spec: JobSpec) -> TargetFault | None:
     urls = [spec.target.url] if isinstance(spec.target, HttpTarget) else []
     if spec.notify_url is not None:
         urls.append(spec.notify_url)
-    faults = (_url_fault(rules, url[: _end_of_origin(url)]) for url in urls)
+    faults = [_url_fault(rules, url[: _end_of_origin(url)]) for url in urls]
+    faults += [topic_fault(rules, url) for url in broker_urls(spec)]
+    if isinstance(spec.target, CeleryTarget) and spec.target.result_backend is not None:
+        faults.append(topic_fault(rules, spec.target.result_backend))
     return next((fault for fault in faults if fault is not None), None)
+
+
+def broker_urls(spec: JobSpec) -> list[str]:
+    """The servers that the messages of a job go to."""
+    target, dead = spec.target, spec.dead_letter_topic
+    found = [] if dead is None else [dead.url]
+    if isinstance(target, TopicTarget):
+        return [target.url, *found]
+    return [target.broker_url, *found] if isinstance(target, CeleryTarget) and target.broker_url is not None else found
+
+
+@lru_cache(maxsize=1024)
+def topic_fault(rules: TargetRules, url: str) -> TargetFault | None:
+    """What can be known about the server of a topic or of Celery before a connection."""
+    try:
+        host, port = server_of(URL(url))
+    except ValueError:  # refused for its spelling, elsewhere
+        return None
+    return _server_fault(rules.for_protocol(protocol_of(url), port), host, port)
 
 
 def _end_of_origin(url: str) -> int:
@@ -130,7 +161,10 @@ def _url_fault(rules: TargetRules, origin: str) -> TargetFault | None:
         url = URL(origin)
     except ValueError:  # refused for its spelling, elsewhere
         return None
-    host, port = url.raw_host or "", url.port or 0
+    return _server_fault(rules, url.raw_host or "", url.port or 0)
+
+
+def _server_fault(rules: TargetRules, host: str, port: int) -> TargetFault | None:
     if read_address(host) is not None:
         return rules.fault(host, port)
     name = host.removesuffix(".")

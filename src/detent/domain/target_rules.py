@@ -5,11 +5,15 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 
-from detent.domain.job import HttpTarget, PythonTarget, ShellTarget, Target, TargetTls
+from detent.domain.celery_rules import check_celery
+from detent.domain.http_rules import check_http
+from detent.domain.job import CeleryTarget, HttpTarget, PythonTarget, ShellTarget, Target, TargetTls, TopicTarget
 from detent.domain.refusal import pointer_to
 from detent.domain.secret_ref import SecretRef
 from detent.domain.sensitive import MASKED
-from detent.domain.target_url import TargetError, check_url
+from detent.domain.target_url import TargetError
+from detent.domain.topic_rules import check_topic
+from detent.domain.topics import has_tls, tls_schemes
 
 MAX_HEADER_CHARACTERS = 16_384
 PEM_CERTIFICATE = "-----BEGIN CERTIFICATE-----"
@@ -48,14 +52,21 @@ def check_target(target: Target) -> None:
     """Raise TargetError if no worker can call this target."""
     match target:
         case HttpTarget(url=url, headers=headers, tls=tls):
-            check_url(url)
+            check_http(target)
             check_headers(headers)
             if isinstance(tls, TargetTls):
-                _check_tls(url, tls)
+                _check_tls(url.lower().startswith("https:"), "https://", tls)
+        case TopicTarget(url=url, headers=headers, tls=tls):
+            check_topic(target)
+            check_headers(headers)
+            if isinstance(tls, TargetTls):
+                _check_tls(has_tls(url), tls_schemes(), tls)
         case PythonTarget(function=function):
             _check_function(function)
         case ShellTarget():
             _check_shell(target)
+        case CeleryTarget():
+            check_celery(target)
 
 
 def check_headers(headers: Mapping[str, str | SecretRef]) -> None:
@@ -96,9 +107,9 @@ def _header_fault(name: str, lowered: str, value: str | SecretRef) -> str | None
     return None
 
 
-def _check_tls(url: str, tls: TargetTls) -> None:
-    if not url.lower().startswith("https:"):
-        raise TargetError(_pointer("tls"), "The address does not begin with https://, so it has no TLS; remove tls.")
+def _check_tls(encrypted: bool, schemes: str, tls: TargetTls) -> None:
+    if not encrypted:
+        raise TargetError(_pointer("tls"), f"The address does not begin with {schemes}, so it has no TLS; remove tls.")
     if tls.client_certificate is None and tls.ca is None:
         raise TargetError(_pointer("tls"), "tls is empty; give client_certificate or ca, or remove it.")
     if isinstance(tls.client_certificate, str):

@@ -10,6 +10,7 @@ from __future__ import annotations
 import functools
 import re
 from ipaddress import IPv4Address, IPv6Address
+from typing import NamedTuple
 
 from yarl import URL
 
@@ -29,6 +30,24 @@ _CHARACTER_NAMES = {
     "\r": "a line break",
     "\0": "a NUL character",
 }
+
+
+class UrlForm(NamedTuple):
+    """What the URLs of a kind of target have in common. `only` and `userinfo` end the sentences about another scheme
+    and about credentials in the URL."""
+
+    schemes: frozenset[str]
+    example: str
+    only: str
+    userinfo: str
+
+
+HTTP_FORM = UrlForm(
+    frozenset({"http", "https"}),
+    "https://example.com/path",
+    "only http and https can be called",
+    "send credentials in a header instead",
+)
 
 
 class TargetError(ValueError):
@@ -54,7 +73,7 @@ def _check_origin(origin: str) -> None:
     parse_url(origin)
 
 
-def parse_url(url: str) -> URL:
+def parse_url(url: str, form: UrlForm = HTTP_FORM) -> URL:
     """The parsed URL, with the host in the form that is used to connect; raises TargetError."""
     for character in url:
         if character <= " " or character == "\\" or "\x7f" <= character <= "\xa0" or character.isspace():
@@ -64,12 +83,12 @@ def parse_url(url: str) -> URL:
             )
     parts = _URL.match(url)
     if parts is None:
-        raise _refuse("The URL has no scheme; write it out, for example https://example.com/path.")
-    if parts["scheme"].lower() not in ("http", "https"):
-        raise _refuse(f"The URL's scheme is {parts['scheme']!r}; only http and https can be called.")
+        raise _refuse(f"The URL has no scheme; write it out, for example {form.example}.")
+    if parts["scheme"].lower() not in form.schemes:
+        raise _refuse(f"The URL's scheme is {parts['scheme']!r}; {form.only}.")
     if parts["slashes"] is None or not parts["authority"]:
-        raise _refuse("The URL has no host; write it out, for example https://example.com/path.")
-    host = _check_authority(parts["authority"])
+        raise _refuse(f"The URL has no host; write it out, for example {form.example}.")
+    host = _check_authority(parts["authority"], form)
     try:
         parsed = URL(url)
     except ValueError as error:
@@ -78,9 +97,9 @@ def parse_url(url: str) -> URL:
     return parsed
 
 
-def _check_authority(authority: str) -> str:
+def _check_authority(authority: str, form: UrlForm) -> str:
     if "@" in authority:
-        raise _refuse("The URL contains a user name or password; send credentials in a header instead.")
+        raise _refuse(f"The URL contains a user name or password; {form.userinfo}.")
     parts = _AUTHORITY.fullmatch(authority)
     if parts is None or (authority.count(":") > 1 and not authority.startswith("[")):
         raise _refuse(f"The host {authority!r} cannot be read; an IPv6 address must stand in brackets.")
@@ -88,7 +107,7 @@ def _check_authority(authority: str) -> str:
     if port is not None and not (re.fullmatch("[0-9]{1,5}", port) and 1 <= int(port) <= 65535):
         raise _refuse(f"The URL's port is {port!r}; it must be a number from 1 to 65535.")
     if not parts["host"]:
-        raise _refuse("The URL has no host; write it out, for example https://example.com/path.")
+        raise _refuse(f"The URL has no host; write it out, for example {form.example}.")
     return parts["host"]
 
 
@@ -130,3 +149,12 @@ def _percent(character: str) -> str:
 
 def _character_name(character: str) -> str:
     return _CHARACTER_NAMES.get(character, f"the character U+{ord(character):04X}")
+
+
+def calls_host(url: str, host: str, port: int) -> bool:
+    """Whether a target with this URL calls this host and port."""
+    try:
+        parsed = URL(url)
+    except ValueError:
+        return False
+    return (parsed.raw_host or "", parsed.port or 0) == (host, port)

@@ -1,4 +1,5 @@
-"""Changes that nodes make without an operator: pauses end, jobs whose runs all die are paused, one-offs are deleted.
+"""Changes that nodes make without an operator: pauses end, jobs whose runs all die or whose targets are gone
+are paused, one-offs are deleted.
 
 Any node may make them. Each change compares the job with what was read, so two nodes that try the same change make it
 once.
@@ -7,19 +8,23 @@ once.
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Sequence
+from functools import partial
 from typing import Any
 from uuid import UUID
 
 from detent.domain.audit_event import Actor
+from detent.domain.run import GoneTarget
 from detent.errors import Conflict, NotFound, UsageError
 from detent.jobs.lifecycle import JobLifecycle
 from detent.store import Store
 from detent.store.audit_log import acting
+from detent.store.db import Row
 from detent.telemetry.log import logger
 
 log = logger("jobs")
 
 ITSELF = "detent"
+GONE_REASON = "the target answered 410 Gone"
 MAX_RESUMED = 1000
 CHECK_AGAIN = 0.5
 MAX_DELETED = 1000
@@ -49,12 +54,30 @@ class AutomaticChanges:
             log.warning("job paused: its runs are dead", job=str(row["id"]), runs=row["bears"])
         return [row["id"] for row in rows]
 
+    async def pause_gone(self, targets: Sequence[GoneTarget]) -> list[UUID]:
+        """Pause the jobs of these targets, unless one was edited or resumed since its call."""
+        rows = await self._store.jobs.gone(targets)
+        for row in rows:
+            with acting(Actor("detent", name=ITSELF)):
+                still = partial(_still_gone, row)
+                await _if_unchanged(
+                    self._lifecycle.pause, row["id"], GONE_REASON, tenant=row["tenant"], by=ITSELF, only_if=still
+                )
+            log.warning("job paused: its target answered 410 Gone", job=str(row["id"]))
+        return [row["id"] for row in rows]
+
     async def delete_completed(self) -> int:
         """Delete one-off jobs that completed long enough ago; returns how many."""
         count = 0
         while deleted := await self._store.jobs.delete_completed(MAX_DELETED, ITSELF):
             count += deleted
         return count
+
+
+def _still_gone(found: Row, row: Row) -> bool:
+    """Whether the job, as it is about to be paused, is still the one that was called."""
+    resumed = row["since"] != row["created_at"] and row["since"] > found["called_at"]
+    return row["status"] == "active" and row["revision"] == found["revision"] and not resumed
 
 
 async def _if_unchanged(verb: Callable[..., Awaitable[Any]], *arguments: Any, **options: Any) -> None:

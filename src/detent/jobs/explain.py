@@ -83,6 +83,11 @@ class TickExplainer:
 
     async def run(self, run: Run, key: RunKey, *, tenant: int = DEFAULT_TENANT) -> list[str]:
         """What happened to a run, in sentences."""
+        story = await self._run_story(run, key, tenant)
+        wait = await self._serving.callback_wait(run, key, tenant=tenant)
+        return story if wait is None else [*story, wait]
+
+    async def _run_story(self, run: Run, key: RunKey, tenant: int) -> list[str]:
         if key.on_demand:
             return explain_run(run, await self._serving.run_facts(key, tenant=tenant))
         if not key.manual and not key.repeat:

@@ -13,6 +13,7 @@ from typing import NamedTuple
 
 from detent.contract.cluster import ClusterHold
 from detent.contract.run import Attempt, Run
+from detent.domain.callbacks import WORKER_PREFIX
 from detent.domain.counts import plural
 from detent.domain.ledger import CATCHING_UP, DUE, PAUSED, Entry
 from detent.domain.ledger_ticks import MISSING, SCHEDULED, TO_BE_SKIPPED
@@ -304,6 +305,8 @@ class TickNarrator:
                 verb = {"succeeded": "succeeded", "dead": "died", "cancelled": "was cancelled"}[str(run.status)]
                 return f"{verb}{ended}{reason}"
             case "running":
+                if (run.node or "").startswith(WORKER_PREFIX):
+                    return f"was accepted by its target, and waits for its callback{reason}"
                 return f"is running on node {run.node}{reason}"
             case "retrying":
                 return f"waits for its next attempt, number {run.attempt}{reason}"

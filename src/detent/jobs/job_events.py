@@ -118,10 +118,13 @@ def _shown(path: str, value: Any) -> Any:
     match path:
         case "payload" | "target.headers" | "target.env":
             return None if value is None else HIDDEN
+        case _ if path.startswith("target.body"):
+            return HIDDEN
         case "notify_url" | "target.url":
             return value if value is None else _shown_address(value, whole=path == "target.url")
         case "target" if isinstance(value, dict) and "url" in value:
-            return {**value, "url": _shown_address(value["url"], whole=True)}
+            hidden = {"body": HIDDEN} if "body" in value else {}
+            return {**value, "url": _shown_address(value["url"], whole=True), **hidden}
         case _:
             return value
 

@@ -72,14 +72,18 @@ class JobLifecycle:
         by: str | None = None,
         steps: Steps = NO_LIMIT,
         recorded: bool = True,
+        only_if: Callable[[Row], bool] = lambda _: True,
     ) -> Job:
         """Stop the ticks until an operator resumes the job, or until a time. `on_resume` says what then happens to the
-        ticks of the pause; by default they are skipped. If the job is paused already, omitted values stay.
+        ticks of the pause; by default they are skipped. If the job is paused already, omitted values stay. Nothing is
+        changed unless the job is as `only_if` says.
 
         Here and below, `steps` counts what the ticks of its schedule cost, and `recorded` is False if the change is
         part of one for many jobs, which has an event of its own."""
 
         async def change(connection: Connection, row: Row) -> int:
+            if not only_if(row):
+                return int(row["job"])
             if row["status"] == "completed":
                 raise Conflict(f"The job {row['name']!r} is completed: it has no tick left to pause.")
             _check_until(until, row["now"])

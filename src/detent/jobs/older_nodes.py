@@ -4,8 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+from msgspec import UNSET
+
 from detent.domain.identity import node_name
-from detent.domain.job import JobSpec
+from detent.domain.job import CeleryTarget, HttpTarget, JobSpec, Target, TopicTarget
+from detent.domain.template import is_template
 from detent.errors import Conflict
 from detent.store import Store
 
@@ -13,6 +16,8 @@ TASKS = 21
 """The migration that came with tasks, wide priorities and concurrency limits."""
 RETRIES_BY_EXCEPTION = 23
 """The migration of the release that came with retry_on and retry_delays."""
+TARGETS = 28
+"""The last migration of the release that came with topics, Celery, callbacks, templates and dead_letter_topic."""
 FORMER_PRIORITIES = range(10)
 
 
@@ -33,6 +38,10 @@ async def check_versions(store: Store, items: Iterable[object]) -> None:
 
 def _newest_part(spec: JobSpec) -> tuple[int, str] | None:
     """The migration that a node has to know to read the job, and why; None: nodes of all versions read it."""
+    if spec.dead_letter_topic is not None:
+        return TARGETS, "has a dead_letter_topic"
+    if (part := _new_part_of_target(spec.target)) is not None:
+        return TARGETS, part
     if spec.retry_on or spec.retry_delays:
         return RETRIES_BY_EXCEPTION, "has retries by exception"
     if spec.schedule is None:
@@ -42,3 +51,15 @@ def _newest_part(spec: JobSpec) -> tuple[int, str] | None:
     if spec.concurrency_limit is not None or spec.concurrency_rate is not None or spec.concurrency_key is not None:
         return TASKS, "has a concurrency limit"
     return None
+
+
+def _new_part_of_target(target: Target) -> str | None:
+    if isinstance(target, TopicTarget | CeleryTarget):
+        return "has a topic target" if isinstance(target, TopicTarget) else "has a Celery target"
+    if not isinstance(target, HttpTarget):
+        return None
+    for field in ("body", "statuses", "host_concurrency", "callback"):
+        if getattr(target, field) is not UNSET:
+            return f"has target.{field}"
+    texts = (target.url, *(value for value in target.headers.values() if isinstance(value, str)))
+    return "has a template" if any(map(is_template, texts)) else None

@@ -79,7 +79,7 @@ class SecretCommands:
         users = await self._secrets.delete(tenant, name, NAMED_JOBS + 1)
         if users is None:
             raise SecretNotFound(name)
-        if users.jobs or users.signs:
+        if any(users):
             raise Conflict(_in_use(name, users))
 
     async def rewrap(self) -> RewrappedSecrets:
@@ -124,6 +124,11 @@ def _in_use(name: str, users: SecretUsers) -> str:
     if users.jobs:
         what = f"the job {named} refers" if len(users.jobs) == 1 else f"the jobs {named} refer"
         return f"The secret {name!r} is in use: {what} to it; change or delete them first."
+    if users.forwards:
+        return (
+            f"The secret {name!r} is in use: the dead-letter topic of its tenant refers to it; change that with "
+            "`detent tenant dead-letter-topic`."
+        )
     return (
         f"The secret {name!r} is in use: it signs the calls of its tenant; choose another with `detent tenant signing`."
     )

@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from datetime import datetime, timedelta
 
 from detent.contract.run import Run
+from detent.domain.callbacks import WORKER_PREFIX
 from detent.domain.identity import RunKey
 from detent.domain.serving import Unserved, WaitingPlace, place_of, unserved_sentence
 from detent.domain.states import RunStatus
+from detent.domain.target_url import calls_host
 from detent.jobs.explanation import span
 from detent.jobs.run_explanation import RunFacts, RunNarrator
 from detent.store import Store
 from detent.store.db import PoolName, Row
 from detent.store.jobs import DEFAULT_TENANT
+from detent.store.pull import CallbackWait
 
 MAX_PLACES = 200
 HELD = "The cluster is paused, and no run starts: `detent resume` lets all go on."
@@ -37,7 +41,11 @@ class ServingCheck:
         return None if found is None else await self.sentence(found, tenant=tenant, connect=connect)
 
     async def sentence(self, lack: Unserved, *, tenant: int = DEFAULT_TENANT, connect: str = "") -> str:
-        name = await self._store.tenants.name_of(tenant, pool=PoolName.REQUEST) if lack.place.needs == "shell" else ""
+        name = (
+            await self._store.tenants.name_of(tenant, pool=PoolName.REQUEST)
+            if lack.place.needs == "shell" or lack.place.needs.startswith("celery:")
+            else ""
+        )
         return unserved_sentence(lack, tenant=name, connect=connect)
 
     async def run_facts(self, key: RunKey, *, tenant: int = DEFAULT_TENANT, connect: str = "") -> RunFacts:
@@ -48,21 +56,60 @@ class ServingCheck:
         place = place_of(facts.queue, facts.needs or "")
         return facts._replace(lack=await self.lack(place, tenant=tenant, connect=connect))
 
+    async def put_off(self, job: int, wait: timedelta) -> str | None:
+        """Why a run of this job that waits for a time does so, if it is because the host that the job calls does not
+        answer."""
+        for circuit in await self._store.nodes.circuits(job):
+            if circuit.url is not None and calls_host(circuit.url, circuit.host, circuit.port):
+                peer = f"[{circuit.host}]" if ":" in circuit.host else circuit.host
+                return (
+                    f"{peer}:{circuit.port} does not answer since {circuit.opened_at:%H:%M:%S} UTC: runs wait, and use"
+                    f" up no attempt, until it does. It is called again at {circuit.next_probe_at:%H:%M:%S} UTC; this"
+                    f" run may start in {span(wait)}. The last call failed: {circuit.error}"
+                )
+        return None
+
+    async def callback_wait(self, run: Run, key: RunKey, *, tenant: int = DEFAULT_TENANT) -> str | None:
+        """Since when and until when a run waits for the callback of its target; None: it does not."""
+        if run.node is None or not run.node.startswith(WORKER_PREFIX):
+            return None
+        wait = await self._store.pull.callback_wait(key, tenant)
+        return None if wait is None else _callback_sentence(wait)
+
     async def waiting_for(
         self, run: Run, key: RunKey, *, tenant: int = DEFAULT_TENANT, connect: str = ""
     ) -> str | None:
-        """What an unfinished run waits for that no worker has claimed; None: it runs, or has ended."""
+        """What an unfinished run waits for that no worker has claimed, or that its target has accepted; None: it runs,
+        or has ended."""
+        if run.status is RunStatus.RUNNING:
+            return await self.callback_wait(run, key, tenant=tenant)
         if run.status not in (RunStatus.PENDING, RunStatus.RETRYING):
             return None
         if key.on_demand:
             facts = await self.run_facts(key, tenant=tenant, connect=connect)
             waits = facts.place is not None and facts.owner is None
+            if waits and facts.not_before is not None and facts.not_before > facts.now and not facts.held:
+                why = await self.put_off(key.job, facts.not_before - facts.now)
+                if why is not None:
+                    return why
             return RunNarrator(run, facts).waits() if waits else None
         row = await self._store.explanations.wait(key)
         if row is None:
             return None
+        if row["not_before"] > row["now"] and not (row["held"] or row["suspended"] or row["behind"]):
+            return await self.put_off(key.job, row["not_before"] - row["now"]) or _before_workers(row)
         place = place_of(row["queue"], row["needs"])
         return _before_workers(row) or await self.lack(place, tenant=tenant, connect=connect) or _in_line(row)
+
+
+def _callback_sentence(wait: CallbackWait) -> str:
+    since = f"Its target accepted it {span(wait.now - wait.accepted_at)} ago, at {_utc(wait.accepted_at)}"
+    until = f"heartbeats or the end of the run must come by {_utc(wait.lease_until)}"
+    return f"{since}, and reports its end by a callback: {until}, the end by {_utc(wait.ends_at)}."
+
+
+def _utc(moment: datetime) -> str:
+    return f"{moment:%Y-%m-%dT%H:%M:%SZ}"
 
 
 def _before_workers(row: Row) -> str | None:
@@ -74,7 +121,10 @@ def _before_workers(row: Row) -> str | None:
     if row["behind"]:
         return BEHIND
     if row["not_before"] > row["now"]:
-        return f"Its next attempt, number {row['attempt']}, may start in {span(row['not_before'] - row['now'])}."
+        wait = span(row["not_before"] - row["now"])
+        if row["attempt"] == 1:
+            return f"It was returned to its queue before its target was called, and may start in {wait}."
+        return f"Its next attempt, number {row['attempt']}, may start in {wait}."
     return stopped_sentence(row["queue"]) if row["stopped"] else None
 
 

@@ -49,6 +49,7 @@ async def _first(work: asyncio.Task[None], event: asyncio.Event) -> None:
 
 async def _shut_down(served: ServedApp, thread: HandlerThread, hurry: asyncio.Event) -> None:
     if hurry.is_set():
+        thread.on_loop(served.abandon)
         return
     try:
         async with asyncio.timeout(HOOK_SECONDS + _BLOCKED_SECONDS):

@@ -18,10 +18,12 @@ import threading
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager, suppress
 from datetime import datetime
+from functools import partial
 from itertools import count
 from queue import SimpleQueue
 from typing import Any
 
+from detent.domain.effects import NewStep, OnceKey
 from detent.domain.run import Call, Outcome
 from detent.domain.states import END_CODES, Event
 from detent.errors import DetentError, OwnershipLost, StartupFailed
@@ -52,7 +54,7 @@ from detent.targets.frames import (
 )
 from detent.targets.output import AttemptOutput
 from detent.targets.outputs import Outputs
-from detent.targets.python import DaemonThreads, Describer, invoke, no_function
+from detent.targets.python import DaemonThreads, Describer, invoke, no_function, wait_on
 from detent.targets.run import HandlerRun
 from detent.targets.shell_user import hide_memory
 from detent.telemetry.capture import Handling, captured_streams
@@ -155,12 +157,31 @@ class NodeBackend:
                 pass  # the answer to a question of an earlier run
         return None if self.stopped else answer.holding
 
+    async def _held(self, lost: str) -> Holding:
+        holding = await asyncio.to_thread(self._holding)
+        if holding is None:
+            raise OwnershipLost(f"This run was cancelled or taken over: {lost}.")
+        return holding
+
+    @asynccontextmanager
+    async def once(self, run_id: str, token: int, once: OnceKey) -> AsyncIterator[Any]:
+        holding = await self._held("the effect has not happened")
+        async with self._effects.once(holding.node, holding.claim, once) as connection:
+            if connection is not None:  # it may have waited for long
+                await self._held("the effect has not happened")
+            yield connection
+
+    async def steps(self, run_id: str, token: int) -> dict[str, str | None]:
+        return await self._effects.steps((await self._held("stop")).claim)
+
+    async def add_step(self, run_id: str, token: int, step: NewStep) -> None:
+        holding = await self._held(f"its step {step.name!r} was not stored")
+        await self._effects.add_step(holding.node, holding.claim, step)
+
     @asynccontextmanager
     async def transaction(self, run_id: str, token: int) -> AsyncIterator[Any]:
         """A transaction on this process's own connection; its settle names run, token and node, like any other."""
-        holding = await asyncio.to_thread(self._holding)
-        if holding is None:
-            raise OwnershipLost("This run was cancelled or taken over: there is nothing to commit.")
+        holding = await self._held("there is nothing to commit")
 
         def settlement(now: datetime) -> Settlement:
             return Settlement(holding.claim, holding.started, now, END_CODES[Event.SUCCEED])
@@ -243,6 +264,7 @@ class Handlers:
     async def _in_thread(self, function: Callable[..., Any], run: HandlerRun) -> tuple[Any, BaseException | None]:
         """A plain function cannot be interrupted: a cancellation waits for its end, or the node kills the process."""
         over: asyncio.Future[tuple[Any, BaseException | None]] = self._loop.create_future()
+        run.wait = partial(wait_on, self._loop)
 
         def work() -> None:
             ended: tuple[Any, BaseException | None]

@@ -10,18 +10,20 @@ import asyncio
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from functools import partial
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 from detent.cluster.admission import AdmissionCheck, SuspectedCopy
 from detent.domain.run import Call
 from detent.errors import DetentError, UsageError
 from detent.node.app_life import alive
 from detent.node.apps import attach_database, detach_database
+from detent.node.celery import CeleryAccess, celery_access
 from detent.node.cluster_signals import CachedSignals
 from detent.node.console import reachable
 from detent.node.database import check_keys, opened_store, prepared_database
-from detent.node.offer import Offer, offer_of
+from detent.node.offer import offer_of
 from detent.node.readiness import Readiness
+from detent.node.reporter import Demo, Reporter
 from detent.node.secrets import secret_values
 from detent.node.session import Session
 from detent.node.shell import ShellAccess, check_shell_user, shell_access
@@ -31,6 +33,7 @@ from detent.settings.settings import Settings
 from detent.store import Store
 from detent.store.effects import EffectPool
 from detent.store.limits import work_limits
+from detent.targets.breaker import HostBreakers
 from detent.targets.calls import Capacity
 from detent.targets.frames import Holding
 from detent.targets.messenger import Messenger, check_address
@@ -53,26 +56,6 @@ if TYPE_CHECKING:
 log = logger("node")
 
 HELD_PAUSE = 2.0
-
-
-class Demo(Protocol):
-    """What `--demo` adds to a node: jobs, the endpoint that one of them calls, and a line for each finished attempt."""
-
-    def app(self, url: str) -> Detent: ...
-
-    def add_routes(self, app: Any) -> None: ...
-
-    def reporting(self, runners: dict[Any, Runner]) -> dict[Any, Runner]: ...
-
-
-class Reporter(Protocol):
-    """Hears from the node what people want to know. `interactive`: a person reads it at a terminal."""
-
-    interactive: bool
-
-    def note(self, text: str) -> None: ...
-
-    def started(self, url: str | None, keys_needed: bool = False, offer: Offer | None = None) -> None: ...
 
 
 class Node:
@@ -106,8 +89,10 @@ class Node:
         self._draining = False
         self._capacity = Capacity()
         self._shell = ShellAccess()
+        self._celery = CeleryAccess()
         self._secrets: SecretValues | None = None
         self._metrics = metrics
+        self._breakers = HostBreakers(settings.breaker_failures, settings.breaker_max_pause_seconds, metrics)
         self._metrics.gauges = lambda: self._session.gauges() if self._session is not None else None
         self._metrics.cluster = CachedSignals(lambda: self._store)
         self._readiness = Readiness(roles, lambda: self._store, lambda: self._session, self._stop.is_set)
@@ -146,6 +131,7 @@ class Node:
             await self._examine_database(guard)
             await check_keys(self._settings, store, serves_api="api" in self._roles)
             self._shell = await shell_access(self._settings, self._roles, store)
+            self._celery = await celery_access(self._settings, self._roles, store)
             self._secrets = await secret_values(self._settings, self._roles, store)
             listening = await self._start_api(stack, store)
             await self._start_probes(stack)
@@ -246,17 +232,24 @@ class Node:
     ) -> AsyncIterator[dict[Any, Runner]]:
         """A runner for each kind of target that this process can call."""
         from detent.sdk.serving import ServedApp
+        from detent.targets.celery.runner import CeleryTargetRunner
         from detent.targets.http import HttpTargetRunner
         from detent.targets.processes import handler_processes
         from detent.targets.python import HandlerThread, PythonTargetRunner
         from detent.targets.shell import ShellTargetRunner
+        from detent.targets.topics.runner import TopicTargetRunner
 
         chosen, limit = self._settings, self._settings.max_result_bytes
-        http = HttpTargetRunner(policies, max_result_bytes=limit, resolver=resolver)
+        http = HttpTargetRunner(
+            policies, max_result_bytes=limit, resolver=resolver, breakers=self._breakers,
+            host_concurrency=chosen.http_host_concurrency,
+        )  # fmt: skip
+        topic = TopicTargetRunner(policies, resolver=resolver, breakers=self._breakers)
         output = OutputWriter(store, chosen.run_log_bytes)
         shell = ShellTargetRunner(
             self._shell.tenants, user=self._shell.user, max_result_bytes=limit, output=output.begin
         )
+        celery = CeleryTargetRunner(policies, self._celery.apps, max_result_bytes=limit)
         thread = HandlerThread(min(chosen.concurrency, 64))
         bounds = work_limits(chosen.lease_ttl_seconds)
         effects = EffectPool(url, chosen.database_schema, bounds, pooled=chosen.pooled)
@@ -271,17 +264,21 @@ class Node:
         self._capacity.gates.append(resolver.gate)
         thread.start()
         output.loop.start()
-        runners: dict[Any, Runner] = {"http": http, "python": python}
+        runners: dict[Any, Runner] = {"http": http, "python": python, "topic": topic}
         if self._shell.tenants:
             await shell.start()
             runners["shell"] = shell
+        if self._celery.installed:
+            runners["celery"] = celery
         try:
             with captured_logging(), captured_streams():
                 async with alive(served, thread, self._stop, self._hurry):
                     yield self._demo.reporting(runners) if self._demo and self._reporter.interactive else runners
         finally:
             await http.close()
+            await topic.close()
             await shell.close()
+            await celery.close()
             if processes is not None:
                 await processes.close()
             await thread.stop(effects.terminate)
@@ -324,7 +321,8 @@ class Node:
                 store, self._settings, self._roles, runners, functions,
                 address=listening and reachable(listening), metrics=self._metrics, guard=guard,
                 messenger=messenger, draining=self._draining, capacity=self._capacity,
-                shell_tenants=self._shell.tenants, secrets=self._secrets,
+                shell_tenants=self._shell.tenants, celery=self._celery.capabilities, secrets=self._secrets,
+                breakers=self._breakers,
             )  # fmt: skip
             joined = await self._try_open(session)
             if joined is not None:  # the API answers even while nothing may fire

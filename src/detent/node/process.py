@@ -9,7 +9,8 @@ from typing import Any
 
 from detent.node.console import Console
 from detent.node.frontend import ListeningFrontend
-from detent.node.node import Demo, Node
+from detent.node.node import Node
+from detent.node.reporter import Demo
 from detent.node.supervised import obey_supervisor
 from detent.runtime import failpoints
 from detent.settings.settings import Settings

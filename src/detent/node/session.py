@@ -22,7 +22,7 @@ from detent.cluster.hints import Hints
 from detent.cluster.leadership import Leadership
 from detent.cluster.membership import BEATS_PER_TTL, Heartbeat, Membership, new_node_number
 from detent.domain.identity import node_name
-from detent.domain.job import TargetKind
+from detent.domain.job import CALLBACK_NEEDS, TargetKind
 from detent.domain.run import Call
 from detent.domain.schedule import tzdata_version
 from detent.errors import DetentError, Unavailable
@@ -38,14 +38,17 @@ from detent.store import Store
 from detent.store.effects import EffectPool
 from detent.store.heartbeat import HeartbeatConnection
 from detent.store.nodes import NodeInfo
+from detent.targets.breaker import HostBreakers, never_open
 from detent.targets.calls import Capacity
 from detent.targets.frames import Holding
 from detent.targets.messenger import Messenger
 from detent.targets.policies import ClusterPolicies
 from detent.targets.run import HandlerRun
+from detent.targets.topics.clients import available_protocols
 from detent.telemetry.log import logger
 from detent.telemetry.metrics import Metrics, NodeGauges
 from detent.upkeep.archive import open_archive
+from detent.upkeep.dead_letters import DeadLetterForwarder
 from detent.upkeep.expectations import ExpectationWatch
 from detent.upkeep.housekeeping import Housekeeping, make_history_days
 from detent.upkeep.notices import NoticeSender, address_of
@@ -54,6 +57,7 @@ from detent.upkeep.retention import Keeper
 from detent.upkeep.tally import Tally
 from detent.upkeep.tenants import TenantUpkeep
 from detent.version import __version__
+from detent.worker.circuits import CircuitReport
 from detent.worker.execute import Runner
 from detent.worker.handler_backend import HandlerBackend
 from detent.worker.output import OutputWriter
@@ -83,10 +87,13 @@ class Session:
         draining: bool = False,
         capacity: Capacity | None = None,
         shell_tenants: Collection[int] = (),
+        celery: Collection[str] = (),
         secrets: SecretValues | None = None,
+        breakers: HostBreakers | None = None,
     ) -> None:
         """`address` is where the API of this process listens; the values after it outlive the session. `draining`: an
-        operator drained the session before, and has not resumed it. `shell_tenants`: whose commands this node runs."""
+        operator drained the session before, and has not resumed it. `shell_tenants`: whose commands this node runs.
+        `celery`: its capabilities for Celery targets."""
         self._store = store
         self._jobs = JobOperations(store)
         self._settings = settings
@@ -94,7 +101,11 @@ class Session:
         self._runners = runners
         kinds = ("python", "process") if settings.app is not None else ("python",)
         self._capabilities = [f"{kind}:{name}" for kind in kinds for name in functions]
+        self._capabilities.append(CALLBACK_NEEDS)
         self._capabilities += [f"shell@{tenant}" for tenant in shell_tenants]
+        if "topic" in runners:
+            self._capabilities += [f"topic:{protocol}" for protocol in available_protocols()]
+        self._capabilities += celery
         self.clock = DatabaseClock()
         self.wakeups = Wakeups()
         self.worker: Worker | None = None
@@ -107,6 +118,7 @@ class Session:
         self._messenger = messenger or Messenger(ClusterPolicies(store.tenants))
         self._secrets = secrets or SecretValues(store.secrets, MasterKeys(), SecretProviders())
         self.capacity = capacity or Capacity()
+        self._breakers = breakers or never_open()
         self._firing_loops: list[Loop] = []
         self._background: list[Loop] = []
 
@@ -176,6 +188,7 @@ class Session:
                 capabilities=self._capabilities, concurrency=settings.concurrency,
                 tenant_headroom=settings.tenant_headroom, wakeups=wakeups, metrics=metrics, handlers=self.capacity,
                 secrets=self._secrets, draining=self.draining,
+                callback_url=settings.public_url or self._address,
             )  # fmt: skip
         self.scheduler = Scheduler(
             store, membership, self.clock, worker=self.worker, book=self.book, wakeups=wakeups, metrics=metrics,
@@ -189,6 +202,8 @@ class Session:
         wakeups.draining.subscribe(self._set_draining)
         wakeups.hold_changed.subscribe(self._heartbeat.soon)
         self._background = [self.hints.loop, self.book.loop, self.lifecycle.loop]
+        if self.worker is not None:
+            self._background.append(CircuitReport(store, membership, self._breakers).loop)
         if self.schedules:
             self._firing_loops = [self.scheduler.loop, self.scheduler.releaser.loop]
             self._background += [self.scheduler.aside.loop, *self._upkeep_loops()]
@@ -220,6 +235,8 @@ class Session:
         tally = Tally(store, membership.node, lambda: metrics.fired + metrics.starts)
         yield from (housekeeping.loop, Loop("retention", self._keeper().tick), Loop("tally", tally.tick))
         yield from (sender.loop, watch.loop, TenantUpkeep(store, membership.node).loop)
+        if "topic" in self._runners:
+            yield DeadLetterForwarder(store, membership, self._runners["topic"], self._secrets, metrics).loop
         if settings.heartbeat_url is not None:
             yield Ping(store, membership, self._messenger, settings.heartbeat_url, settings.heartbeat_seconds).loop
 

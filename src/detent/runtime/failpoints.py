@@ -7,7 +7,8 @@ the caller treats its write as of unknown outcome).
 
 Steps of a scheduler: S1 lease sent, S2 lease held, S3 batch due and computed, S4 runs written but not committed,
 S5 committed but the reply not seen, S6 reply seen but not handed on, S7 handed on. Of a worker: W1 woken, W2 claim
-committed, W3 handler about to be called, W4 handler done, W5 settle committed but the reply not seen, W6 settled.
+committed, W3 handler about to be called, W4 handler done, W5 settle committed but the reply not seen, W6 settled, W7
+accepted run handed over but the reply not seen.
 Others: R1 dead node found, R2 runs rescued, A1 request parsed, A2 request committed, M1 between two migrations.
 """
 
@@ -20,7 +21,7 @@ from dataclasses import dataclass
 
 from detent.errors import UsageError
 
-STEPS = frozenset({*(f"S{n}" for n in range(1, 8)), *(f"W{n}" for n in range(1, 7)), "R1", "R2", "A1", "A2", "M1"})
+STEPS = frozenset({*(f"S{n}" for n in range(1, 8)), *(f"W{n}" for n in range(1, 8)), "R1", "R2", "A1", "A2", "M1"})
 ACTIONS = frozenset({"exit", "stop", "sleep", "error", "drop"})
 
 

@@ -1,5 +1,5 @@
-"""Changes of jobs that no operator asks for: pauses end, jobs whose runs all die are paused, one-offs are collected,
-and next ticks are computed again when the zone data has changed.
+"""Changes of jobs that no operator asks for: pauses end, jobs whose runs all die or whose targets are gone are paused,
+one-offs are collected, and next ticks are computed again when the zone data has changed.
 
 Every node does it. Each change compares the job with what it was when it was read, so that two nodes which do the same
 thing do it once. A part that fails does not keep the others from being done.
@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+from detent.domain.run import GoneTarget
 from detent.domain.schedule import tzdata_version
 from detent.jobs import JobOperations
 from detent.runtime.clock import monotonic
@@ -33,17 +34,27 @@ class LifecycleLoop:
         self._collect_next = 0.0
         self._zones_seen = False
         self.loop = Loop("lifecycle", self.tick)
+        self._gone: dict[int, GoneTarget] = {}
         wakeups.runs_died.subscribe(self._runs_died)
+        wakeups.targets_gone.subscribe(self._targets_gone)
 
     def _runs_died(self, jobs: Iterable[int]) -> None:
         self._died.update(jobs)
         self.loop.wake()
 
+    def _targets_gone(self, targets: Iterable[GoneTarget]) -> None:
+        """The latest call of each job says most: one before a resumption does not count."""
+        for target in targets:
+            known = self._gone.get(target.job)
+            if known is None or known[1:] < target[1:]:
+                self._gone[target.job] = target
+        self.loop.wake()
+
     async def tick(self) -> float:
-        parts = (self._end_pauses, self._pause_failing, self._renew_zones, self._collect)
+        parts = (self._end_pauses, self._pause_failing, self._pause_gone, self._renew_zones, self._collect)
         wait = PASS_EVERY
         failed: Exception | None = None
-        for part in parts if self._schedules else (self._pause_failing,):
+        for part in parts if self._schedules else (self._pause_failing, self._pause_gone):
             try:
                 wait = min(wait, await part())
             except Exception as error:
@@ -77,5 +88,15 @@ class LifecycleLoop:
                 await self._jobs.automatic.pause_failing(sorted(jobs))
         except BaseException:
             self._died |= jobs
+            raise
+        return PASS_EVERY
+
+    async def _pause_gone(self) -> float:
+        gone, self._gone = self._gone, {}
+        try:
+            if gone:
+                await self._jobs.automatic.pause_gone(list(gone.values()))
+        except BaseException:
+            self._targets_gone(gone.values())
             raise
         return PASS_EVERY

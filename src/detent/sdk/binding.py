@@ -15,7 +15,7 @@ from detent.errors import PayloadMismatch, UsageError
 from detent.sdk.signature import HandlerParameter, json_type, read_signature, resolve
 
 if TYPE_CHECKING:
-    from detent.sdk.values import JsonType
+    from detent.domain.json_values import JsonType
     from detent.targets.run import HandlerRun
 
 NOTHING: Mapping[str, Any] = {}
@@ -160,7 +160,7 @@ class Binding:
     @cached_property
     def _models(self) -> bool:
         """Whether its result may have models of pydantic, which only this module can write as JSON."""
-        from detent.sdk.values import has_model
+        from detent.domain.json_values import has_model
 
         try:
             return has_model(resolve(self.function, "return", self.signature.returns))
@@ -171,13 +171,13 @@ class Binding:
         """What a runner can write as JSON."""
         if not self._models:
             return value
-        from detent.sdk.values import json_of
+        from detent.domain.json_values import json_of
 
         return json_of(value)
 
     def result(self, value: Any) -> Any:
         """The result of a run as the function's return annotation says; JSON where it says nothing."""
-        from detent.sdk.values import JsonType, NoJsonForm
+        from detent.domain.json_values import JsonType, NoJsonForm
 
         try:
             return JsonType(resolve(self.function, "return", self.signature.returns)).from_json(value)

@@ -33,6 +33,7 @@ class JobFields(TypedDict, total=False):
     retry_on: Sequence[ExceptionKind]
     no_retry_on: Sequence[ExceptionKind]
     retry_delays: Mapping[ExceptionKind, float | timedelta]
+    dead_letter_topic: Mapping[str, Any] | None
     missed_window: Literal["RUN_ONCE", "SKIP", "RUN_ALL"]
     max_missed: int
     misfire_grace_seconds: int | Literal["auto"]

@@ -111,6 +111,11 @@ class ServedApp:
             self._life.cancel()
             await asyncio.wait({self._life}, timeout=_CANCELLING_SECONDS)
 
+    def abandon(self) -> None:
+        """End without the hooks: the process has to stop at once."""
+        if self._life is not None:
+            self._life.cancel()
+
     async def _live(self, started: asyncio.Future[None]) -> None:
         doing = "lifespan"
         try:

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 from detent.errors import UsageError
 
 if typing.TYPE_CHECKING:
-    from detent.sdk.values import JsonType
+    from detent.domain.json_values import JsonType
 
 RUN_NAMES = frozenset({"Run", "HandlerRun", "detent.Run"})
 _EMPTY = inspect.Parameter.empty
@@ -92,7 +92,7 @@ def resolve(function: Callable[..., Any], name: str, annotation: Any, local: Map
 
 def json_type(function: Callable[..., Any], parameter: HandlerParameter, local: Mapping[str, Any] | None) -> JsonType:
     """Raises NameError if a name in the annotation is not defined yet, and UsageError if JSON cannot carry the type."""
-    from detent.sdk.values import JsonType, NoJsonForm, json_of
+    from detent.domain.json_values import JsonType, NoJsonForm, json_of
 
     name = function.__qualname__
     try:

@@ -42,6 +42,14 @@ def url(*schemes: str) -> Reader:
     return read
 
 
+def base_url(raw: object) -> str:
+    """An address to which paths are added."""
+    found = str(url("https", "http")(raw))
+    if "?" in found or "#" in found or "@" in found:
+        raise ValueError
+    return found.rstrip("/")
+
+
 def callback(raw: object) -> str:
     """Where the OpenID provider sends browsers back to: the path is one of the dashboard."""
     found = str(url("https", "http")(raw))
@@ -153,6 +161,16 @@ def tenants(raw: object) -> tuple[str, ...]:
     if not all(re.fullmatch(r"[a-z0-9](?:[a-z0-9-]{0,61}[a-z0-9])?", name) for name in found):
         raise ValueError
     return found
+
+
+def celery_apps(raw: object) -> tuple[str, ...]:
+    """Each with its tenant; without one, it is open to the default tenant. An empty list in a file means none."""
+    found = [each if "@" in each else f"{each}@default" for each in (() if raw == [] else names(raw))]
+    if not all(
+        re.fullmatch(r"[A-Za-z_][\w.]*:[A-Za-z_][\w.]*@[a-z0-9](?:[a-z0-9-]{0,61}[a-z0-9])?", one) for one in found
+    ):
+        raise ValueError
+    return tuple(found)
 
 
 def patterns(raw: object) -> tuple[str, ...]:

@@ -14,7 +14,6 @@ from __future__ import annotations
 import dataclasses
 import difflib
 import os
-import tomllib
 from collections.abc import Iterable, Mapping
 from ipaddress import ip_address
 from pathlib import Path
@@ -22,10 +21,13 @@ from types import MappingProxyType
 from typing import Any, NamedTuple
 
 from detent.errors import UsageError
+from detent.settings.files import secret_in, settings_in
 from detent.settings.readers import (
     Reader,
     archive,
+    base_url,
     callback,
+    celery_apps,
     choice,
     coordinator,
     names,
@@ -42,7 +44,6 @@ from detent.settings.readers import (
     whole,
     zero_or_seconds,
 )
-from detent.settings.toml import TooDeep, parse_toml
 
 CONFIG_FILE = "detent.toml"
 PREFIX = "DETENT_"
@@ -112,6 +113,7 @@ class Settings:
     data_dir: Path = _setting(_data_dir, path, "a folder")  # noqa: RUF009 - a field, not a default
     host: str = _setting("127.0.0.1", text(r"[^\s\x00]+"), "an address or host name to listen on")
     port: int = _setting(8787, whole(0, 65535), "a port number between 0 and 65535")
+    public_url: str | None = _setting(None, base_url, "an address such as https://detent.example.com")
     tls_cert: Path | None = _setting(None, path, _PEM_CERTIFICATE)  # noqa: RUF009 - a field
     tls_key: Path | None = _setting(None, path, _PEM_KEY)  # noqa: RUF009 - a field
     tls_client_ca: Path | None = _setting(None, path, _PEM_AUTHORITIES)  # noqa: RUF009 - a field
@@ -127,8 +129,12 @@ class Settings:
         (), tenants, "the names of the tenants whose commands may run, separated by commas, such as default"
     )
     shell_user: str | None = _setting(None, text(r"[A-Za-z0-9_][A-Za-z0-9_.-]*\$?"), "the name of a system user")
+    celery_apps: tuple[str, ...] = _setting((), celery_apps, "Celery apps as MODULE:NAME or MODULE:NAME@TENANT")
     concurrency: int = _setting(100, whole(1, 100_000), "a whole number between 1 and 100000")
+    breaker_failures: int = _setting(10, whole(0, 1_000_000), "0 to turn it off, or a whole number up to 1000000")
+    breaker_max_pause_seconds: float = _setting(30.0, seconds(1, 3600), "a number of seconds between 1 and 3600")
     tenant_headroom: float = _setting(0.2, seconds(0, 0.9), "0 to turn it off, or a number up to 0.9")
+    http_host_concurrency: int = _setting(0, whole(0, 100_000), "0 for any number, or a whole number up to 100000")
     queues: tuple[str, ...] = _setting(
         ("default",), names, "one or more queue names without spaces, separated by commas"
     )
@@ -319,7 +325,7 @@ def _from_context(context: Context, folder: Path) -> Iterable[Found]:
         if getattr(context, name) is not None:
             yield name, origin, getattr(context, name), folder
     if context.key_file is not None:
-        yield "api_key", f"{context.key_file} of {origin}", _secret_in(f"The {origin}", context.key_file), folder
+        yield "api_key", f"{context.key_file} of {origin}", secret_in(f"The {origin}", context.key_file), folder
 
 
 def _from_environment(environ: Mapping[str, str], folder: Path) -> Iterable[Found]:
@@ -337,17 +343,7 @@ def _from_environment(environ: Mapping[str, str], folder: Path) -> Iterable[Foun
         elif environ.get(from_files[key]):
             raise UsageError(f"{from_files[key]} and {key} are both set: keep one of the two.")
         else:
-            yield known[from_files[key]], key, _secret_in(key, folder / environ[key]), folder
-
-
-def _secret_in(key: str, path: Path) -> str:
-    try:
-        secret = path.read_text("utf-8").strip()
-    except (OSError, ValueError) as error:
-        raise UsageError(f"{key} names {path}, which cannot be read ({_reason(error)}).") from error
-    if not secret:
-        raise UsageError(f"{key} names {path}, which is empty: write the value into it.")
-    return secret
+            yield known[from_files[key]], key, secret_in(key, folder / environ[key]), folder
 
 
 def _from_file(flags: Mapping[str, object], folder: Path) -> Iterable[Found]:
@@ -355,22 +351,11 @@ def _from_file(flags: Mapping[str, object], folder: Path) -> Iterable[Found]:
     path = folder / Path(str(named or CONFIG_FILE)).expanduser()
     if named is None and not path.exists():
         return
-    for key, raw in _toml(path).items():
+    for key, raw in settings_in(path).items():
         if key not in SETTINGS:
             raise UsageError(_unknown(f"The key {key} in {path}", key, SETTINGS))
         if _optional(raw) is not None:
             yield key, f"{key} in {path}", raw, path.parent
-
-
-def _toml(path: Path) -> dict[str, object]:
-    try:
-        return parse_toml(path.read_text("utf-8"))
-    except TooDeep as error:
-        raise UsageError(f"The settings file {path} cannot be read: {error}.") from error
-    except tomllib.TOMLDecodeError as error:
-        raise UsageError(f"{path} is not valid TOML: {error}.") from error
-    except (OSError, ValueError) as error:
-        raise UsageError(f"The settings file {path} cannot be read ({_reason(error)}).") from error
 
 
 def _read(name: str, origin: str, raw: object, base: Path) -> object:
@@ -391,7 +376,3 @@ def _unknown(subject: str, name: str, known: Iterable[str]) -> str:
     near = difflib.get_close_matches(name, list(known), n=1, cutoff=0.6)
     advice = f"did you mean {near[0]}?" if near else "remove it."
     return f"{subject} is not a setting of detent: {advice}"
-
-
-def _reason(error: Exception) -> str:
-    return error.strerror or str(error) if isinstance(error, OSError) else "it is not UTF-8 text"

@@ -7,11 +7,14 @@ policy and reads no clock but the database's; what decides is in `domain`, what 
 from __future__ import annotations
 
 from detent.store.audit_log import AuditLogStore
+from detent.store.callback_keys import CallbackKeyStore
 from detent.store.catchups import CatchUpStore
 from detent.store.cluster import ClusterStore
 from detent.store.cursors import CursorStore
 from detent.store.db import Database
+from detent.store.dead_letter_topics import DeadLetterTopicStore
 from detent.store.dead_letters import DeadLetterStore
+from detent.store.effect_ledger import EffectLedgerStore
 from detent.store.enqueue_grants import EnqueueGrantStore
 from detent.store.expectations import ExpectationStore
 from detent.store.explanations import ExplanationStore
@@ -52,10 +55,13 @@ class Store:
     def __init__(self, database: Database) -> None:
         self.database = database
         self.audit_log = AuditLogStore(database)
+        self.callback_keys = CallbackKeyStore(database)
         self.catchups = CatchUpStore(database)
         self.cluster = ClusterStore(database)
         self.cursors = CursorStore(database)
+        self.dead_letter_topics = DeadLetterTopicStore(database)
         self.dead_letters = DeadLetterStore(database)
+        self.effect_ledger = EffectLedgerStore(database)
         self.enqueue_grants = EnqueueGrantStore(database)
         self.expectations = ExpectationStore(database)
         self.explanations = ExplanationStore(database)

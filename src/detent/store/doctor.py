@@ -21,6 +21,7 @@ from detent.store import migrate, original, role, sql
 from detent.store.connection import Connection
 from detent.store.connection_settings import session_settings
 from detent.store.db import Row, connect, unreachable
+from detent.store.effects import HANDLER_CONNECTIONS, STEP_CONNECTIONS
 from detent.store.original import DatabaseIdentity
 from detent.store.statement import Statement
 
@@ -28,7 +29,7 @@ ANSWER_SECONDS = 5.0
 PROBES = 3
 # Of one node: its pools, its heartbeat and its listener; and those that its Python handlers may open.
 CONNECTIONS_PER_NODE = 14
-CONNECTIONS_FOR_HANDLERS = 10
+CONNECTIONS_FOR_HANDLERS = HANDLER_CONNECTIONS + STEP_CONNECTIONS
 
 Pooling = Literal["none", "session", "transaction"]
 

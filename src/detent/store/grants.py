@@ -26,10 +26,14 @@ TABLES = {
     "object_kind, object_id, object_name, before, after, request_id)",
     "backlog": _ALL,
     "backlog_heads": _READ,
+    "callback_keys": "SELECT, INSERT",
     "catchups": _ALL,
     "changes": _APPEND,
     "cluster": "SELECT, UPDATE",
     "cursors": _ALL,
+    # Added by note_dead_letter.
+    "dead_letters": "SELECT, UPDATE, DELETE",
+    "effect_marks": _ALL,
     "elections": _APPEND,
     "enqueue_grants": _APPEND,
     "expectations": _ALL,
@@ -61,6 +65,7 @@ TABLES = {
     "run_minutes": _ALL,
     "run_payloads": _APPEND,
     "run_progress": _ALL,
+    "run_steps": _ALL,
     "runs": _READ,
     "schedules": _ALL,
     "schema_migrations": _READ,
@@ -102,11 +107,11 @@ OF_TENANTS = (
 # Not history itself: under a policy the server no longer says for which time a partition is missing, and a node has to
 # know it to add one.
 OF_JOBS = (
-    *("backlog", "catchups", "cursors", "expectations", "job_revisions", "live_runs", "run_payloads"),
-    *("run_progress", "segments", "set_aside", "skips", "unique_keys"),
+    *("backlog", "catchups", "cursors", "dead_letters", "expectations", "job_revisions", "live_runs", "run_payloads"),
+    *("run_progress", "run_steps", "segments", "set_aside", "skips", "unique_keys"),
 )
 # Whose rows have a scope: a job, or below zero the tenant whose jobs share the keys.
-OF_SCOPES = ("key_places", "key_rates")
+OF_SCOPES = ("effect_marks", "key_places", "key_rates")
 VIEWS = ("backlog_heads", "runs", "set_aside_jobs", "spans", "told_incidents")
 
 FUNCTIONS = (

@@ -9,6 +9,7 @@ from detent.contract.job import Job
 from detent.domain.audit_event import NewEvent, listed
 from detent.domain.id_prefix import IdRange
 from detent.domain.job import DEFAULT_TENANT as DEFAULT_TENANT
+from detent.domain.run import GoneTarget
 from detent.errors import JobNotFound
 from detent.runtime.arithmetic import compute
 from detent.store import sql
@@ -144,6 +145,11 @@ class JobStore:
         """Those of the jobs whose last runs, as many as their `auto_pause_after`, were all dead: `id`, `tenant`, and
         that number as `bears`."""
         return await self._database.fetch(PoolName.REQUEST, sql.job.FIND_DEAD_STREAKS, list(jobs))
+
+    async def gone(self, targets: Sequence[GoneTarget]) -> Sequence[Row]:
+        """The jobs of those targets that were not changed or resumed since the call: `id`, `tenant`, `revision`, and
+        `called_at`."""
+        return await self._database.fetch(PoolName.REQUEST, sql.job.FIND_GONE, *map(list, zip(*targets, strict=True)))
 
     async def delete_completed(self, limit: int, by: str) -> int:
         """Delete at most `limit` one-off jobs that completed long enough ago; returns how many."""

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from datetime import datetime, timedelta
 from functools import partial
-from typing import Any, Literal, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Literal, NamedTuple, TypeVar
 
 import msgspec
 
@@ -24,6 +24,9 @@ from detent.store.statement import Statement
 from detent.store.upkeep import RUNS_CHANNEL
 from detent.telemetry.log import logger
 from detent.telemetry.metrics import Kind
+
+if TYPE_CHECKING:
+    from detent.store.pull import Acceptance
 
 log = logger("store")
 
@@ -87,8 +90,7 @@ class LiveRunStore:
     ) -> list[Claim]:
         """Up to `limit` ready runs, by priority and age; `evenly`: only by age."""
         arguments = (node, incarnation, list(queues), limit, evenly)
-        rows = await self._database.fetch_guarded(PoolName.WORK, sql.run.CLAIM, "", "W2", *arguments)
-        return claims_of(rows)
+        return claims_of(await self._database.fetch_guarded(PoolName.WORK, sql.run.CLAIM, "", "W2", *arguments))
 
     async def reconcile(self, node: int) -> list[Claim]:
         return claims_of(await self._database.fetch(PoolName.WORK, sql.run.RECONCILE, node))
@@ -115,6 +117,15 @@ class LiveRunStore:
 
     async def give_back(self, node: int, claims: Sequence[Claim]) -> set[tuple[int, int]]:
         return _addresses(await self._database.fetch(PoolName.WORK, sql.run.GIVE_BACK, node, *_columns(claims)))
+
+    async def put_off(self, node: int, batch: Sequence[tuple[Claim, timedelta]]) -> set[tuple[int, int]]:
+        """As `give_back`, and each run waits for so long before it can be claimed again."""
+        rows: list[Row] = []
+        for of_tasks, some in by_kind(batch, lambda pair: pair[0]):
+            claims, delays = zip(*some, strict=True)
+            statement = sql.task.PUT_OFF if of_tasks else sql.run.PUT_OFF
+            rows += await self._database.fetch(PoolName.WORK, statement, node, *_columns(claims), delays)
+        return _addresses(rows)
 
     async def settle(self, node: int, batch: Sequence[Settlement]) -> list[Settlement]:
         """End a batch of runs; returns those that no longer belong to this node."""
@@ -147,7 +158,7 @@ class LiveRunStore:
         found = {row["position"] for row in rows}
         return [position in found for position in range(1, len(claims) + 1)]
 
-    async def record_stale(self, node: int, late: Sequence[Settlement | PlannedRetry]) -> None:
+    async def record_stale(self, node: int, late: Sequence[Settlement | PlannedRetry | Acceptance]) -> None:
         jobs, _, ats, serials, tokens = _columns([item.claim for item in late])
         await self._database.fetch(
             PoolName.WORK, sql.run.RECORD_STALE, node, jobs, ats, serials, tokens,
@@ -165,7 +176,7 @@ class LiveRunStore:
         jobs, revisions = zip(*wanted, strict=True)
         rows = await self._database.fetch(PoolName.WORK, sql.revision.READ_DEFINITIONS, jobs, one_for_all(revisions))
         found = {}
-        for job, revision, number, name, created_at, text, tenant in map(row_values, rows):
+        for job, revision, number, name, created_at, text, tenant in (row.values() for row in rows):
             spec, size = self._specs.get(text), DEFINITION_BYTES
             if spec is None:
                 spec, size = self._read_spec(name, text), size + SPEC_BYTES + CHARACTER_BYTES * len(text)
@@ -371,10 +382,6 @@ def _is_plain(item: Settlement) -> bool:
 
 def _columns(claims: Sequence[Claim]) -> tuple[Sequence[object], ...]:
     return tuple(zip(*((c.job, c.lane, c.scheduled_at, c.serial, c.token) for c in claims), strict=True))
-
-
-def row_values(row: Row) -> Iterable[Any]:
-    return row.values()
 
 
 def claims_of(rows: Sequence[Row]) -> list[Claim]:

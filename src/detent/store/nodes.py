@@ -63,6 +63,18 @@ class Rescued(NamedTuple):
         return Claim(self.job, self.lane, self.scheduled_at, self.serial, self.token, 0, self.attempt)
 
 
+class OpenHostCircuit(NamedTuple):
+    """A host that does not answer: since when, when it is tried again, and what the last call failed with. `url`: what
+    the job calls, perhaps at another host."""
+
+    url: str | None
+    host: str
+    port: int
+    opened_at: datetime
+    next_probe_at: datetime
+    error: str
+
+
 class NodeVersion(NamedTuple):
     """Which version a node runs."""
 
@@ -90,6 +102,15 @@ class NodeStore:
         """A live node whose code does not know this migration, if there is one."""
         rows = await self._database.fetch(PoolName.REQUEST, sql.node.FIND_OLDER, migration)
         return NodeVersion(*rows[0].values()) if rows else None
+
+    async def report_circuits(self, node: int, circuits: str | None) -> None:
+        """The open circuits of a node as JSON; None: it has none. The times in it are seconds from now on."""
+        await self._database.fetch(PoolName.WORK, sql.node.REPORT_CIRCUITS, node, circuits)
+
+    async def circuits(self, job: int) -> list[OpenHostCircuit]:
+        """Of the hosts that the tenant of this job calls, on all live nodes."""
+        rows = await self._database.fetch(PoolName.REQUEST, sql.node.LIST_CIRCUITS, job)
+        return [OpenHostCircuit(*row.values()) for row in rows]
 
     async def unserved(self, tenant: int, places: Sequence[WaitingPlace]) -> list[Unserved]:
         """Of these places, those that no live worker serves."""

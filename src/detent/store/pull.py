@@ -6,7 +6,7 @@ matches no lease, the record says whether the report was repeated or came too la
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime, timedelta
 from typing import Any, NamedTuple
 
@@ -24,6 +24,7 @@ from detent.store.nodes import CRASH_CAP, RESCUE_BATCH, Rescued
 from detent.store.queues import claim_under
 from detent.store.tasks import Freed
 from detent.telemetry.log import logger
+from detent.telemetry.metrics import Kind
 
 log = logger("store")
 
@@ -59,9 +60,37 @@ class LeasedRun(NamedTuple):
 
 
 class PullBeat(NamedTuple):
+    """Without a lease it is extended by a minute, and that of an accepted run by the lease of its job."""
+
     key: RunKey
     token: int
+    lease: timedelta | None
+
+
+class Acceptance(NamedTuple):
+    """A run that its target has accepted: the hold of its node becomes a lease, which a callback ends. `time_limit`
+    counts from `started`. The rest is for the log and for metrics, as in Settlement."""
+
+    claim: Claim
+    started: datetime
+    finished: datetime
+    tenant: int
+    time_limit: timedelta
     lease: timedelta
+    outcome: str = "accepted"
+    error: str | None = None
+    target: Kind = "http"
+    traceback: str | None = None
+    name: str | None = None
+
+
+class CallbackWait(NamedTuple):
+    """Since when an accepted run waits for its callback, until when without a heartbeat, and until when at most."""
+
+    accepted_at: datetime
+    lease_until: datetime
+    ends_at: datetime
+    now: datetime
 
 
 class Extended(NamedTuple):
@@ -83,6 +112,14 @@ class Report(NamedTuple):
     error: str | None = None
     delay: timedelta = timedelta(0)
     traceback: str | None = None
+
+
+class Expired(NamedTuple):
+    """An accepted run whose target was silent for too long, what was written, and its status then."""
+
+    run: LeasedRun
+    report: Report
+    status: RunStatus | None
 
 
 class Recorded(NamedTuple):
@@ -137,6 +174,58 @@ class PullStore:
         """If a limit restricted the last claim: in how many seconds to try again."""
         return self._waits.get((tenant, queue))
 
+    async def accept(self, node: int, workers: Mapping[int, int], batch: Sequence[Acceptance]) -> list[Acceptance]:
+        """Turn what this node holds into leases; `workers` stand for the targets of each tenant. Returns those that no
+        longer belong to this node."""
+        claims, started, _, tenants, limits, leases, *_ = zip(*batch, strict=True)
+        columns = zip(*((c.job, c.lane, c.scheduled_at, c.serial, c.token) for c in claims), strict=True)
+        standing = [workers[tenant] for tenant in tenants]
+        rows = await self._database.fetch_guarded(
+            PoolName.WORK, sql.pull.ACCEPT, "", "W7", node, *columns, started, standing, tenants, limits, leases
+        )
+        lost = {(row["job"], row["lane"]) for row in rows}
+        return [item for item in batch if (item.claim.job, item.claim.lane) in lost]
+
+    async def settle_early(self, tenant: int, worker: int, report: Report, freed: Freed) -> RunStatus | None:
+        """Settle a run whose target reports before its node has processed the answer 202. None: no node holds it under
+        this token, or its job waits for no callback."""
+
+        async def work(connection: Connection) -> list[Row]:
+            if not await connection.fetch(sql.pull.ACCEPT_EARLY.text, tenant, *report.key, report.token, worker):
+                return []
+            rows: list[Row] = await connection.fetch(sql.pull.SETTLE.text, *_settle_columns(tenant, [report]))
+            return rows
+
+        return _settled(await self._database.transaction(PoolName.PULL, work), 1, freed)[0]
+
+    async def held_early(self, tenant: int, key: RunKey, token: int) -> LeasedRun | None:
+        """A run that waits for a callback as soon as its node has processed the answer of the target."""
+        rows = await self._database.fetch(PoolName.PULL, sql.pull.READ_EARLY, tenant, *key, token)
+        return _held(rows[0]) if rows else None
+
+    async def callback_wait(self, key: RunKey, tenant: int) -> CallbackWait | None:
+        rows = await self._database.fetch(PoolName.REQUEST, sql.pull.READ_WAIT, *key, tenant)
+        return CallbackWait(*rows[0].values()) if rows else None
+
+    async def expire(
+        self, decide: Callable[[LeasedRun], Report], freed: Freed, *, limit: int = RESCUE_BATCH, passed_over: int = 0
+    ) -> list[Expired]:
+        """End the attempts of one batch of accepted runs whose targets were silent for too long, as `decide` says;
+        without the first ones, which are `passed_over`. All or none: Rejected if one of them cannot be stored."""
+
+        async def work(connection: Connection) -> list[Expired]:
+            rows = await connection.fetch(sql.pull.LOCK_EXPIRED.text, limit, passed_over)
+            silent = [_held(row) for row in rows]
+            ended: list[Expired] = []
+            for tenant in sorted({held.tenant for held in silent}):
+                some = [held for held in silent if held.tenant == tenant]
+                reports = [decide(held) for held in some]
+                rows = await connection.fetch(sql.pull.SETTLE.text, *_settle_columns(tenant, reports))
+                ended += map(Expired, some, reports, _settled(rows, len(some), freed))
+            return ended
+
+        return await self._database.transaction(PoolName.WORK, work)
+
     async def give_back(self, claims: Sequence[Claim]) -> None:
         """Return claims that could not be delivered: the runs are ready again, without a trace."""
         columns = zip(*((*claim.key, claim.token) for claim in claims), strict=True)
@@ -161,16 +250,8 @@ class PullStore:
         self, tenant: int, reports: Sequence[Report], freed: Freed | None = None
     ) -> list[RunStatus | None]:
         """Settle runs. For each: its status now, or None when no lease matched. What they free is added to `freed`."""
-        keys, tokens, statuses, outcomes, reasons, results, errors, delays, tracebacks = zip(*reports, strict=True)
-        rows = await self._database.fetch(
-            PoolName.PULL, sql.pull.SETTLE, tenant, *zip(*keys, strict=True), tokens, statuses, reasons, results,
-            outcomes, errors, delays, tracebacks,
-        )  # fmt: skip
-        if freed is not None:
-            freed.keys.update((row["job"], row["key"]) for row in rows if row["key"] is not None)
-            freed.jobs.update(row["job"] for row in rows if row["lane"] < FIRST_TASK_LANE)
-        final = {row["position"]: STATUSES.get(row["final"], RunStatus.RETRYING) for row in rows}
-        return [final.get(position) for position in range(1, len(reports) + 1)]
+        rows = await self._database.fetch(PoolName.PULL, sql.pull.SETTLE, *_settle_columns(tenant, reports))
+        return _settled(rows, len(reports), freed)
 
     async def recorded(self, tenant: int, key: RunKey, token: int) -> Recorded | None:
         """None: there is no such run."""
@@ -184,6 +265,20 @@ class PullStore:
         """One batch of runs whose lease has expired; empty when none is left."""
         rows = await self._database.fetch(PoolName.WORK, sql.pull.RESCUE, CRASH_CAP, RESCUE_BATCH)
         return [Rescued(*row.values()) for row in rows]
+
+
+def _settle_columns(tenant: int, reports: Sequence[Report]) -> tuple[object, ...]:
+    keys, tokens, statuses, outcomes, reasons, results, errors, delays, tracebacks = zip(*reports, strict=True)
+    texts = (statuses, reasons, results, outcomes, errors, delays, tracebacks)
+    return tenant, *zip(*keys, strict=True), tokens, *texts
+
+
+def _settled(rows: Sequence[Row], count: int, freed: Freed | None) -> list[RunStatus | None]:
+    if freed is not None:
+        freed.keys.update((row["job"], row["key"]) for row in rows if row["key"] is not None)
+        freed.jobs.update(row["job"] for row in rows if row["lane"] < FIRST_TASK_LANE)
+    final = {row["position"]: STATUSES.get(row["final"], RunStatus.RETRYING) for row in rows}
+    return [final.get(position) for position in range(1, count + 1)]
 
 
 def _claim(row: Row) -> Claim:

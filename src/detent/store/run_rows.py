@@ -11,6 +11,7 @@ import msgspec
 from msgspec import UNSET
 
 from detent.contract.run import Attempt, Run, RunProgress
+from detent.domain.callbacks import WORKER_PREFIX
 from detent.domain.idempotency import templated_key
 from detent.domain.identity import RunKey, node_name, run_id
 from detent.domain.states import CODES, RunStatus
@@ -151,4 +152,5 @@ def _milliseconds(start: datetime | None, end: datetime | None) -> int | None:
 def _node(node: int | None, workers: Mapping[int, str]) -> str | None:
     if node is None or node > 0:
         return None if node is None else node_name(node)
-    return f"pull:{workers.get(node, '')}"
+    name = workers.get(node, "")
+    return name if name.startswith(WORKER_PREFIX) else f"pull:{name}"

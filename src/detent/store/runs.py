@@ -14,6 +14,7 @@ from detent.domain.states import RunStatus
 from detent.store import sql
 from detent.store.connection import Connection
 from detent.store.db import Database, PoolName, Row
+from detent.store.effect_ledger import steps_of
 from detent.store.history import NEWEST, HistoryQuery, few_jobs, newest_runs
 from detent.store.job_limits import job_limits
 from detent.store.job_search import Moment
@@ -39,9 +40,11 @@ class RunStore:
                 return None
             (run,) = await documents(connection, rows, whole=True)
             own = await connection.fetch(sql.run.READ_PAYLOAD.text, *key) if key.manual else []
+            steps = await steps_of(connection, key)
         details = {"concurrency_key": rows[0]["key"], "not_before": rows[0]["not_before"]}
         given = {name: value for name, value in details.items() if value is not None}
         given |= {"payload": msgspec.json.decode(own[0]["payload"])} if own else {}
+        given |= {"steps": steps} if steps else {}
         return msgspec.structs.replace(run, **given)
 
     async def list(

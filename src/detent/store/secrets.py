@@ -36,10 +36,11 @@ class SealedVersion(NamedTuple):
 
 
 class SecretUsers(NamedTuple):
-    """What refers to a secret: some of the jobs, and whether its tenant signs with it."""
+    """What refers to a secret: some of the jobs, and whether its tenant signs with it or forwards dead runs with it."""
 
     jobs: list[str]
     signs: bool
+    forwards: bool
 
 
 class SecretStore:
@@ -92,8 +93,8 @@ class SecretStore:
                 return None
             # A statement after the lock: it sees the jobs of the registrations that this has waited for.
             (row,) = await connection.fetch(sql.secret.LIST_USERS.text, tenant, name, limit)
-            users = SecretUsers(list(row["jobs"]), row["signs"])
-            if not users.jobs and not users.signs:
+            users = SecretUsers(list(row["jobs"]), row["signs"], row["forwards"])
+            if not any(users):
                 await connection.fetch(sql.secret.DELETE.text, tenant, name)
                 await record(connection, NewEvent("secret.delete", tenant, "secret", name, name))
             return users

@@ -1,8 +1,8 @@
 """Everything that a tenant owns, page by page, as rows of JSON: no value of a secret, and no key.
 
 First the tenant with its queues and limits, then its jobs, then what each job can have many of: former definitions,
-payloads, runs, runs that wait, attempts, and lines. A page is one short statement, so an export holds no snapshot;
-suspend the tenant to export one state of it.
+payloads, runs, runs that wait, attempts, steps, and lines. A page is one short statement, so an export holds no
+snapshot; suspend the tenant to export one state of it.
 """
 
 from __future__ import annotations
@@ -54,6 +54,7 @@ PARTS = (
     ManyOfAJob(sql.tenant.EXPORT_RUNS, SOME, ("job", "at", "serial")),
     ManyOfAJob(sql.tenant.EXPORT_BACKLOG, SOME, ("job", "at", "serial")),
     ManyOfAJob(sql.tenant.EXPORT_ATTEMPTS, MANY, ("job", "at", "serial", "token")),
+    ManyOfAJob(sql.tenant.EXPORT_STEPS, FEW, ("job", "at", "serial", "token")),
     ManyOfAJob(sql.tenant.EXPORT_LOGS, FEW, ("job", "at", "serial", "token", "chunk")),
 )
 TENANT, JOBS, FIRST = 0, 1, 2

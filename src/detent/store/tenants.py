@@ -20,6 +20,9 @@ import msgspec
 
 from detent.contract.tenant import Tenant, TenantDeletion
 from detent.domain.audit_event import NewEvent, changed
+from detent.domain.job import TopicTarget
+from detent.domain.references import target_references
+from detent.domain.secret_ref import provider_of
 from detent.domain.target_access import AllowLists
 from detent.errors import (
     DetentError,
@@ -64,6 +67,7 @@ RECORDED = (
     "weight",
     "allow_targets",
     "signing",
+    "dead_letter_topic",
 )
 
 
@@ -123,8 +127,9 @@ class TenantStore:
     async def change(
         self, name: str, quotas: Mapping[str, Any], edit: TargetEdit | None = None, by: str | None = None
     ) -> Tenant:
-        """Change some quotas, where None removes a limit, the signing secret, and the allow list to what `edit` makes
-        of it; all or none, under a lock against other changes. MissingSecrets: the tenant does not have that secret."""
+        """Change some quotas, where None removes a limit, the signing secret, the dead-letter topic, and the allow list
+        to what `edit` makes of it; all or none, under a lock against other changes. MissingSecrets: the tenant does not
+        have one of those secrets."""
 
         async def write(connection: Connection) -> None:
             if not await connection.fetch(sql.tenant.LOCK.text, name):
@@ -135,6 +140,8 @@ class TenantStore:
                 await _set_quotas(connection, new)
             if "signing" in quotas:
                 await _set_signing(connection, new)
+            if "dead_letter_topic" in quotas:
+                new["dead_letter_topic"] = await _set_dead_letter_topic(connection, new)
             if edit is not None:
                 new["allow_targets"] = await _set_targets(connection, row["tenant"], row["allow_targets"], edit, by)
             before, after = changed(
@@ -224,6 +231,16 @@ async def _set_signing(connection: Connection, new: Mapping[str, Any]) -> None:
     await connection.fetch(sql.tenant.SET_SIGNING.text, new["name"], new["signing"])
 
 
+async def _set_dead_letter_topic(connection: Connection, new: Mapping[str, Any]) -> str | None:
+    """The topic as JSON, whose secrets are kept from now on."""
+    topic: TopicTarget | None = new["dead_letter_topic"]
+    names = {one.name for one in target_references(topic)} if topic is not None else set()
+    await keep(connection, new["tenant"], sorted(name for name in names if provider_of(name)[0] == "stored"))
+    text = None if topic is None else msgspec.json.encode(topic).decode()
+    await connection.fetch(sql.tenant.SET_DEAD_LETTER_TOPIC.text, new["name"], text)
+    return text
+
+
 async def _set_targets(
     connection: Connection, tenant: int, before: Sequence[str], edit: TargetEdit, by: str | None
 ) -> list[str]:
@@ -295,4 +312,6 @@ def _tenant(row: Row) -> Tenant:
         deleted = msgspec.json.decode(row["deleted_rows"], type=dict[str, int])
         deletion = TenantDeletion(requested_at=row["deleting_at"], by=row["deleting_by"], deleted=deleted)
     fields = {name: row[name] for name in Tenant.__struct_fields__ if name != "deletion"}
+    if fields["dead_letter_topic"] is not None:
+        fields["dead_letter_topic"] = msgspec.json.decode(fields["dead_letter_topic"], type=TopicTarget)
     return Tenant(**fields, deletion=deletion)

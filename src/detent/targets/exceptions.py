@@ -56,14 +56,15 @@ def discarded(error: BaseException) -> Cancelled | None:
     return Cancelled(f"discarded: {text}" if text else "discarded")
 
 
-def kinds_of(error: BaseException) -> tuple[str, ...]:
+def kinds_of(error: BaseException | type[BaseException]) -> tuple[str, ...]:
     """The names of its class and base classes, each with and without its module."""
+    own = error if isinstance(error, type) else type(error)
     try:
-        kinds = [kind for kind in type.mro(type(error)) if issubclass(kind, BaseException)]
+        kinds = [kind for kind in type.mro(own) if issubclass(kind, BaseException)]
         names = [name for kind in kinds for name in (kind.__name__, f"{kind.__module__}.{kind.__qualname__}")]
         return tuple(map(_plain, names))
     except BaseException:
-        return (_name(error),)
+        return (_name(own),)
 
 
 def describe(error: BaseException) -> str:
@@ -105,8 +106,9 @@ def _members(group: BaseException) -> Iterator[BaseException]:
             yield error
 
 
-def _name(error: BaseException) -> str:
-    return type.__dict__["__name__"].__get__(type(error))  # type: ignore[no-any-return] # a metaclass may hide it
+def _name(error: BaseException | type[BaseException]) -> str:
+    own = error if isinstance(error, type) else type(error)
+    return type.__dict__["__name__"].__get__(own)  # type: ignore[no-any-return] # a metaclass may hide it
 
 
 def _plain(text: str) -> str:

@@ -14,7 +14,7 @@ from msgspec import Struct
 
 from detent.domain.job import PythonTarget
 from detent.domain.masking import Mask
-from detent.domain.run import Call, Cancelled, Claim, Committed, Failed, Outcome, Succeeded
+from detent.domain.run import Accepted, Call, Cancelled, Claim, Committed, Failed, Outcome, Succeeded
 from detent.domain.run_output import OutputChunk, ProgressMark
 
 _LENGTH = struct.Struct("!I")
@@ -25,7 +25,7 @@ LENGTH_BYTES = _LENGTH.size
 
 
 class Effects(Struct, frozen=True):
-    """How `run.transaction()` reaches the database."""
+    """How `run.transaction()`, `run.once` and `run.step` reach the database."""
 
     url: str
     schema: str
@@ -62,6 +62,7 @@ class Start(Struct, frozen=True, tag=True):
     timeout_seconds: float
     traceparent: str | None
     window_start: datetime | None
+    tenant: int = 1
     hidden: tuple[str, ...] = ()
     """The values of secrets in the payload, which must not come back."""
 
@@ -161,6 +162,7 @@ def start_of(call: Call) -> Start:
         timeout_seconds=call.timeout_seconds,
         traceparent=call.traceparent,
         window_start=call.window_start,
+        tenant=call.tenant,
         hidden=() if call.mask is None else call.mask.values,
     )
 
@@ -177,6 +179,7 @@ def call_in(start: Start) -> Call:
         payload=start.payload,
         target=PythonTarget(start.function),
         timeout_seconds=start.timeout_seconds,
+        tenant=start.tenant,
         traceparent=start.traceparent,
         window=lambda: start.window_start,
         mask=Mask(start.hidden) if start.hidden else None,
@@ -193,6 +196,8 @@ def done_with(outcome: Outcome) -> CallDone:
             return CallDone(failed=outcome)
         case Cancelled(reason=reason):
             return CallDone(cancelled=reason)
+        case Accepted():
+            raise AssertionError("only an HTTP target accepts a run")
 
 
 def outcome_in(done: CallDone) -> Outcome:

@@ -30,6 +30,20 @@ def refusal_of(error: Exception) -> TargetFault | None:
     return None
 
 
+def is_unsent(error: Exception) -> bool:
+    """Whether nothing of the request was sent: there was no connection."""
+    return isinstance(error, aiohttp.ClientConnectorError | aiohttp.ServerTimeoutError | TimeoutError)
+
+
+def says_about_host(error: Exception, *, own_tls: bool) -> bool:
+    """Whether the error means that the host does not answer; else it says something about the call. `own_tls`: the job
+    has certificates of its own, which may be what the host does not accept."""
+    if isinstance(error, aiohttp.InvalidURL):
+        return False
+    in_tls = isinstance(error, aiohttp.ClientSSLError) or _tls_alert(error) is not None
+    return not (own_tls and (in_tls or isinstance(error, BrokenConnectionError)))
+
+
 def connection_failure(error: Exception, url: URL, label: str, *, shows_certificate: bool = False) -> Failed:
     """`shows_certificate`: the call has a client certificate, which may be why the server closed the connection."""
     if isinstance(error, aiohttp.InvalidURL):
@@ -55,26 +69,26 @@ def _sentence(error: Exception, peer: str, label: str) -> str:
         return f"{peer} did not accept the client certificate of the call: {alert}."
     match error:
         case aiohttp.ClientConnectorDNSError():
-            return f"The host name of {label} could not be resolved: {_reason(error.os_error)}."
+            return f"The host name of {label} could not be resolved: {reason_of(error.os_error)}."
         case aiohttp.ClientConnectorCertificateError():
-            return f"The certificate of {peer} was not accepted: {_reason(error.certificate_error)}."
+            return f"The certificate of {peer} was not accepted: {reason_of(error.certificate_error)}."
         case aiohttp.ClientConnectorSSLError():
-            return f"No secure connection to {peer} could be made: {_reason(error.os_error)}."
+            return f"No secure connection to {peer} could be made: {reason_of(error.os_error)}."
         case aiohttp.ClientConnectorError():
-            return f"No connection to {peer} could be made: {_reason(error.os_error)}."
+            return f"No connection to {peer} could be made: {reason_of(error.os_error)}."
         case aiohttp.ServerTimeoutError() | TimeoutError():
             return f"No connection to {peer} could be made: no answer in time."
         case BrokenConnectionError(cause=aiohttp.ServerDisconnectedError()):
             return f"{peer} closed the connection before it answered {label}."
         case BrokenConnectionError(cause=OSError() as cause):
-            return f"The connection to {peer} broke before {label} answered: {_reason(cause)}."
+            return f"The connection to {peer} broke before {label} answered: {reason_of(cause)}."
         case aiohttp.ClientResponseError():
             return f"{peer} sent an answer for {label} that is not valid HTTP or whose headers are too large."
         case _:
-            return f"The call to {label} failed: {_reason(error)}."
+            return f"The call to {label} failed: {reason_of(error)}."
 
 
-def _reason(error: BaseException) -> str:
+def reason_of(error: BaseException) -> str:
     """The system's text if it has one: str() would repeat numbers, addresses and class names."""
     if isinstance(error, ssl.SSLCertVerificationError):
         return one_line(error.verify_message)

@@ -22,6 +22,7 @@ from typing import Any, TypeVar
 from detent.domain.functions import did_you_mean
 from detent.domain.job import PythonTarget
 from detent.domain.run import Call, Committed, Failed, NotBegun, Outcome, Succeeded
+from detent.errors import UsageError
 from detent.targets.calls import BEGIN_WITHIN, Capacity, HandlerCall, Lane
 from detent.targets.exceptions import describe, discarded, failure_of
 from detent.targets.gate import TenantGate
@@ -109,6 +110,10 @@ class HandlerThread:
     async def run(self, work: Coroutine[Any, Any, Result]) -> Result:
         """From the node's loop: run a coroutine on the handlers' loop; cancelling here cancels it there."""
         return await asyncio.wrap_future(asyncio.run_coroutine_threadsafe(work, self._loop))
+
+    def wait_for(self, work: Coroutine[Any, Any, Result]) -> Result:
+        """From the thread of a plain function: run a coroutine on the handlers' loop, and wait for its end."""
+        return wait_on(self._loop, work)
 
     def on_loop(self, work: Callable[[], object]) -> None:
         """From any thread: call this on the handlers' loop."""
@@ -233,6 +238,7 @@ class PythonTargetRunner:
     def _in_thread(self, pending: HandlerCall, function: Callable[..., Any], run: HandlerRun) -> None:
         if not pending.begin():
             return
+        run.wait = self._thread.wait_for
         with Handling(run.mask, run):
             try:
                 result = invoke(function, run)
@@ -272,6 +278,14 @@ class PythonTargetRunner:
 
 def invoke(function: Callable[..., Any], run: HandlerRun) -> Any:
     return function(run) if takes_run(function) else function()
+
+
+def wait_on(loop: asyncio.AbstractEventLoop, work: Coroutine[Any, Any, Result]) -> Result:
+    """From another thread: run a coroutine on this loop, and wait for its end."""
+    if asyncio._get_running_loop() is loop:
+        work.close()
+        raise UsageError("This would wait for the loop that it runs on: write `async with` or `await` in a coroutine.")
+    return asyncio.run_coroutine_threadsafe(work, loop).result()
 
 
 def takes_run(function: Callable[..., Any]) -> bool:

@@ -3,24 +3,32 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from copy import deepcopy
-from datetime import datetime
-from functools import cached_property
-from typing import Any, Protocol
+from datetime import datetime, timedelta
+from functools import cached_property, partial
+from typing import Any, ParamSpec, Protocol, TypeVar, overload
 
+from detent.domain.effects import KEPT_DAYS, EffectScope, NewStep, OnceKey, once_key
 from detent.domain.masking import Mask
 from detent.domain.run import Call
 from detent.domain.run_output import LONGEST_MESSAGE
 from detent.errors import OwnershipLost, UsageError
+from detent.targets.once import Once, Wait, alone
 from detent.targets.output import AttemptOutput
+from detent.targets.redis_once import RedisClient, RedisOnce
+from detent.targets.steps import RunSteps, StepLedger
 from detent.targets.text import storable_text
 from detent.telemetry.log import logger
 from detent.telemetry.tracing import traceparent_of
 
 # What sums of fractions may be off by.
 _ROUNDING = 1e-6
+_KEPT_FOR = timedelta(days=KEPT_DAYS)
+
+P = ParamSpec("P")
+R = TypeVar("R")
 
 
 class Backend(Protocol):
@@ -32,6 +40,18 @@ class Backend(Protocol):
 
     def transaction(self, run_id: str, token: int) -> AbstractAsyncContextManager[Any]:
         """A transaction that ends the run when it commits."""
+        ...
+
+    def once(self, run_id: str, token: int, once: OnceKey) -> AbstractAsyncContextManager[Any]:
+        """A transaction that marks an effect as done when it commits: its connection, or None if it is done."""
+        ...
+
+    async def steps(self, run_id: str, token: int) -> dict[str, str | None]:
+        """The stored steps of the run, with their results as JSON."""
+        ...
+
+    async def add_step(self, run_id: str, token: int, step: NewStep) -> None:
+        """Store a step, unless the run was lost."""
         ...
 
     def output(self, call: Call) -> AttemptOutput | None:
@@ -50,6 +70,9 @@ class HandlerRun:
         self._call = call
         self._backend = backend
         self.committed = False
+        # Awaits on the handlers' loop, from the thread of a plain function; None: the handler is a coroutine.
+        self.wait: Wait | None = None
+        self._steps: RunSteps | None = None
         # Made with the first line, in whatever thread writes it.
         self._output: AttemptOutput | None = None
         self._silent = False
@@ -147,9 +170,82 @@ class HandlerRun:
         transaction: both commit or neither. If the run was lost meanwhile, OwnershipLost is raised and nothing is
         written.
         """
-        async with self._backend.transaction(self.id, self.token) as connection:
-            yield connection
+        with alone("run.transaction()"):
+            async with self._backend.transaction(self.id, self.token) as connection:
+                yield connection
         self.committed = True
+
+    # --- what has been done already ---
+
+    @overload
+    async def step(self, name: str, function: Callable[P, Awaitable[R]], /, *args: P.args, **kwargs: P.kwargs) -> R: ...
+    @overload
+    async def step(self, name: str, function: Callable[P, R], /, *args: P.args, **kwargs: P.kwargs) -> R: ...
+    async def step(self, name: str, function: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Any:
+        """Call a function and store its result, as JSON. A later attempt of this run gets the stored result, and does
+        not call the function again.
+
+            charge = await run.step("charge", charge_card, order)
+
+        A crash between the end of the function and the store repeats the step: give what it calls a key, such as
+        `run.idempotency_key`.
+        """
+        return await self._stepping().perform(name, function, args, kwargs)
+
+    def step_sync(self, name: str, function: Callable[P, R], /, *args: P.args, **kwargs: P.kwargs) -> R:
+        """As `step`, in a plain function."""
+        result: R = self._stepping().perform_sync(name, function, args, kwargs, self._waiting())
+        return result
+
+    @overload
+    def once(
+        self, key: str, *, scope: EffectScope = "job", keep_for: float | timedelta = _KEPT_FOR, redis: None = None
+    ) -> Once: ...
+    @overload
+    def once(
+        self, key: str, *, scope: EffectScope = "job", keep_for: float | timedelta = _KEPT_FOR, redis: RedisClient
+    ) -> RedisOnce: ...
+    def once(
+        self,
+        key: str,
+        *,
+        scope: EffectScope = "job",
+        keep_for: float | timedelta = _KEPT_FOR,
+        redis: RedisClient | None = None,
+    ) -> Once | RedisOnce:
+        """An effect that happens once per key, whichever run does it.
+
+            async with run.once("invoice-42") as effect:
+                if effect.first:
+                    await effect.connection.execute("INSERT INTO invoices …")
+
+        The effect is marked as done when the block ends without an error, in the transaction of `effect.connection`:
+        statements on it happen exactly once. Everything else in the block happens at least once: a crash before the end
+        of the block repeats it. A second caller with the same key waits for the first.
+
+        `scope`: of which jobs the key is, this job or all of its tenant. `keep_for`: a timedelta, or seconds;
+        afterwards the effect may happen again. `redis`: keep the mark in this Redis instead.
+        """
+        call = self._call
+        once = once_key(key, scope, keep_for, tenant=call.tenant, timeout_seconds=call.timeout_seconds)
+        if redis is not None:
+            owner = f"tenant-{once.tenant}" if once.shared else self.job_id
+            name = f"detent:once:{owner}:{key}"
+            return RedisOnce(key, name, redis, once.kept_for, self.id, self.heartbeat)
+        return Once(key, partial(self._backend.once, self.id, self.token, once), self._waiting)
+
+    def _stepping(self) -> RunSteps:
+        if self._steps is None:
+            load = partial(self._backend.steps, self.id, self.token)
+            self._steps = RunSteps(self, StepLedger(load, partial(self._backend.add_step, self.id, self.token)))
+        return self._steps
+
+    def _waiting(self) -> Wait:
+        if self.wait is None:
+            raise UsageError(
+                "This is for plain functions: in a coroutine, write `await run.step(…)` and `async with run.once(…)`."
+            )
+        return self.wait
 
     # --- lines of this attempt (telemetry/capture.py) ---
 

@@ -49,6 +49,7 @@ class Snapshot:
         yield from _expectations(self._metrics)
         yield from _spans(self._metrics)
         yield from _certificate(self._metrics)
+        yield from _circuits(self._metrics)
         gauges = self._metrics.gauges()
         yield from _membership(gauges is not None, self._cluster is not None)
         if gauges is not None:
@@ -93,9 +94,22 @@ def _counters(metrics: Metrics) -> Iterator[Metric]:
             "Runs returned to their queue because their target could not be called here for now.",
             metrics.not_begun,
         ),
+        (
+            "put_off_runs",
+            "Runs returned to their queue, to wait there, because their host does not answer or is busy for now.",
+            metrics.put_off,
+        ),
+        ("circuits_opened", "Circuits of hosts that did not answer, opened by this process.", metrics.circuits_opened),
         ("retries", "Attempts that failed and are followed by another.", metrics.retries),
     ):
         yield CounterMetricFamily(f"detent_{name}", text, value)
+
+
+def _circuits(metrics: Metrics) -> Iterator[Metric]:
+    from prometheus_client.core import GaugeMetricFamily
+
+    text = "Hosts that do not answer: runs that would call them wait, but for one probe at a time."
+    yield GaugeMetricFamily("detent_circuits_open", text, metrics.circuits_open)
 
 
 def _certificate(metrics: Metrics) -> Iterator[Metric]:
@@ -130,6 +144,12 @@ def _expectations(metrics: Metrics) -> Iterator[Metric]:
     for result, count in metrics.notices.items():
         notices.add_metric([result], count)
     yield notices
+    letters = CounterMetricFamily(
+        "detent_dead_letters", "Attempts to forward a dead run to a topic.", labels=["result"]
+    )
+    for result, count in metrics.dead_letters.items():
+        letters.add_metric([result], count)
+    yield letters
 
 
 def _runs(metrics: Metrics) -> Iterator[Metric]:

@@ -21,9 +21,10 @@ DURATION = (0.001, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 
 ENDS = (RunStatus.SUCCEEDED, RunStatus.DEAD, RunStatus.CANCELLED)
 
 # What a run calls. `pull`: a worker that pulls executes it; `unknown`: the job's definition no longer exists.
-Kind = Literal["http", "python", "shell", "pull", "unknown"]
-KINDS: tuple[Kind, ...] = ("http", "python", "shell", "pull", "unknown")
+Kind = Literal["http", "python", "shell", "topic", "celery", "pull", "unknown"]
+KINDS: tuple[Kind, ...] = ("http", "python", "shell", "topic", "celery", "pull", "unknown")
 EXPECTATIONS = ("start", "finish")
+DEAD_LETTERS = ("forwarded", "failed", "given_up")
 NOTICES = ("sent", "failed", "given_up")
 OUTCOMES = ("succeeded", "failed", "timeout", "cancelled")
 
@@ -113,10 +114,14 @@ class Metrics:
         self.released = 0
         self.starts = 0
         self.not_begun = 0
+        self.put_off = 0
+        self.circuits_open = 0
+        self.circuits_opened = 0
         self.retries = 0
         self.ends: Counter[tuple[Kind, RunStatus]] = Counter()
         self.attempts: Counter[tuple[Kind, str]] = Counter()
         self.expectations_missed = dict.fromkeys(EXPECTATIONS, 0)
+        self.dead_letters = dict.fromkeys(DEAD_LETTERS, 0)
         self.notices = dict.fromkeys(NOTICES, 0)
         self.lateness = Distribution(LATENESS)
         self.duration = {kind: Distribution(DURATION) for kind in KINDS}

@@ -24,8 +24,9 @@ from uuid import UUID
 import msgspec
 
 from detent.domain.identity import RunKey, node_name, run_id
-from detent.domain.job import kind_of
+from detent.domain.job import TopicTarget, kind_of
 from detent.domain.run import Call, Failed, NotBegun, Outcome
+from detent.domain.topics import protocol_of
 from detent.errors import UsageError
 from detent.telemetry.log import logger
 from detent.version import __version__
@@ -193,7 +194,7 @@ def _resource() -> Resource:
 
 
 def _facts(call: Call) -> dict[str, Any]:
-    return {
+    facts = {
         "detent.run_id": call.run_id,
         "detent.job": call.job,
         "detent.job_id": call.job_id,
@@ -202,6 +203,10 @@ def _facts(call: Call) -> dict[str, Any]:
         "detent.target": kind_of(call.target),
         "detent.scheduled_at": call.scheduled_at.isoformat(),
     }
+    if isinstance(call.target, TopicTarget):
+        facts["messaging.system"] = protocol_of(call.target.url)
+        facts["messaging.destination.name"] = call.target.topic
+    return facts
 
 
 def _warn(event: str, **facts: object) -> None:

@@ -1,7 +1,9 @@
 """The archive of history that is about to be dropped: one compressed file of JSON lines for each table and day.
 
 A file is written under a temporary name in the same folder, and renamed when it is complete and on disk: a file with
-its final name is complete. Object storage shows only complete objects, so the file is written locally and uploaded.
+its final name is complete. Object storage shows only complete objects, so the file is written locally and uploaded,
+under the condition that there is none of its name: of two nodes that archive the same day, one wins, and nothing is
+overwritten.
 """
 
 from __future__ import annotations
@@ -14,6 +16,7 @@ import os
 import socket
 import tempfile
 from collections.abc import AsyncIterator, Sequence
+from datetime import timedelta
 from pathlib import Path
 from typing import Any, NamedTuple, Protocol
 from urllib.parse import unquote, urlsplit
@@ -23,7 +26,13 @@ from detent.errors import Unavailable, UsageError
 from detent.targets.messenger import check_address
 
 LEVEL = 6
+ENDING = ".jsonl.gz"
 READ_AT_ONCE = 1 << 20
+# A larger file is uploaded in parts, for which there is no condition.
+LARGEST_PUT = 64 << 20
+NO_CONDITIONS = "501 Not Implemented"
+# A server that is away is asked again with the next turn.
+RETRIES = {"max_retries": 3, "retry_timeout": timedelta(seconds=30)}
 
 
 class Archived(NamedTuple):
@@ -41,7 +50,7 @@ class ArchiveLocation(Protocol):
         """The folder in which the file of this name is to be written."""
         ...
 
-    async def publish(self, path: Path, name: str) -> str:
+    async def publish(self, path: Path, name: str, sha256: str) -> str:
         """Give the file its final name; returns its location."""
         ...
 
@@ -55,7 +64,7 @@ class Folder:
         folder.mkdir(parents=True, exist_ok=True)
         return folder
 
-    async def publish(self, path: Path, name: str) -> str:
+    async def publish(self, path: Path, name: str, sha256: str) -> str:
         final = self._root / name
         await asyncio.to_thread(self._rename, path, final)
         return str(final)
@@ -80,7 +89,9 @@ class Bucket:
             ) from error
         self._url = url.rstrip("/")
         try:
-            self._store: Any = obstore.store.from_url(url)
+            open_url: Any = obstore.store.from_url
+            remote = urlsplit(url).scheme not in ("file", "memory")
+            self._store: Any = open_url(url, **({"retry_config": RETRIES} if remote else {}))
         except Exception as error:
             reason = str(error).splitlines()[0]
             raise UsageError(f"archive_url is {url!r}, which cannot be used ({reason}): give another.") from error
@@ -88,21 +99,56 @@ class Bucket:
     def workspace(self, name: str) -> Path:
         return Path(tempfile.gettempdir())
 
-    async def publish(self, path: Path, name: str) -> str:
+    async def publish(self, path: Path, name: str, sha256: str) -> str:
         import obstore
 
         size = (await asyncio.to_thread(path.stat)).st_size
         await check_addresses(self._url)
         try:
-            await obstore.put_async(self._store, name, path)
-            found = (await obstore.head_async(self._store, name))["size"]
+            final = await self._put(path, name, sha256, size)
+            found = (await obstore.head_async(self._store, final))["size"]
         except Exception as error:
             reason = str(error).splitlines()[0]
             raise Unavailable(f"The archive {self._url} did not accept {name} ({reason}).") from error
         if found != size:
-            raise Unavailable(f"The archive {self._url} has {found} of {size} bytes of {name}.")
+            raise Unavailable(f"The archive {self._url} has {found} of {size} bytes of {final}.")
         await asyncio.to_thread(path.unlink)
-        return f"{self._url}/{name}"
+        return f"{self._url}/{final}"
+
+    async def _put(self, path: Path, name: str, sha256: str, size: int) -> str:
+        """Upload the file; returns its name. Where its content is part of the name, an object of that name is the same
+        file, so nothing is lost if it is written again."""
+        import obstore
+        from obstore.exceptions import AlreadyExistsError, GenericError, NotSupportedError
+
+        if size <= LARGEST_PUT:
+            try:
+                await obstore.put_async(self._store, name, path, mode="create")
+                return name
+            except NotSupportedError:  # such as a plain web server
+                pass
+            except GenericError as error:  # S3 of older servers; the library has no class for it
+                if NO_CONDITIONS not in str(error):
+                    raise
+            except AlreadyExistsError:  # of another node, or of this one before it was stopped
+                if await self._digest(name) == sha256:
+                    return name
+        by_content = _named_by_content(name, sha256)
+        await obstore.put_async(self._store, by_content, path)
+        return by_content
+
+    async def _digest(self, name: str) -> str:
+        import obstore
+
+        digest = hashlib.sha256()
+        async for chunk in (await obstore.get_async(self._store, name)).stream(READ_AT_ONCE):
+            digest.update(chunk)
+        return digest.hexdigest()
+
+
+def _named_by_content(name: str, sha256: str) -> str:
+    """`attempts/attempts_20260131.18.jsonl.gz` becomes `attempts/attempts_20260131.18.0123456789ab.jsonl.gz`."""
+    return f"{name.removesuffix(ENDING)}.{sha256[:12]}{ENDING}"
 
 
 def check_host(url: str) -> None:
@@ -151,7 +197,7 @@ async def write(place: ArchiveLocation, name: str, chunks: AsyncIterator[Sequenc
                 await asyncio.to_thread(packed.write, "".join(f"{line}\n" for line in chunk).encode())
             await asyncio.to_thread(_finish, packed, raw)
         digest = await asyncio.to_thread(sha256_of, path)
-        return Archived(await place.publish(path, name), rows, digest)
+        return Archived(await place.publish(path, name, digest), rows, digest)
     except BaseException:
         with contextlib.suppress(OSError):
             path.unlink(missing_ok=True)

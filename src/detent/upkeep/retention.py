@@ -71,6 +71,7 @@ class Keeper:
             UpkeepTask("counts", timedelta(hours=6), self._correct_counts),
             UpkeepTask("reservations", timedelta(minutes=10), self._give_up_reservations),
             UpkeepTask("leftovers", timedelta(hours=1), self._purge_leftovers),
+            UpkeepTask("effects", timedelta(minutes=10), self._purge_effects),
             UpkeepTask("audit log", timedelta(hours=1), self._purge_events),
             UpkeepTask("growth", timedelta(days=1), self._purge_unused),
         )
@@ -162,6 +163,12 @@ class Keeper:
             await self._go_on("leftovers")
         await self._store.retention.purge_workers(self._days)
         await self._store.retention.purge_skips(self._days)
+
+    async def _purge_effects(self) -> None:
+        async for _ in self._store.effect_ledger.purge_steps():
+            await self._go_on("effects")
+        while await self._store.effect_ledger.purge_marks():
+            await self._go_on("effects")
 
     async def _purge_events(self) -> None:
         while await self._store.audit_log.purge(self._audit_days, self._present()):

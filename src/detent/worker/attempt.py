@@ -5,9 +5,11 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Mapping, Sequence
 
+from msgspec import UNSET
+
 from detent.cluster.membership import Membership
 from detent.domain.identity import MANUAL
-from detent.domain.job import JobSpec, TargetKind, kind_of
+from detent.domain.job import HttpTarget, JobSpec, TargetKind, kind_of
 from detent.domain.run import Cancelled, Claim, Failed, NotBegun, Outcome
 from detent.errors import Unavailable
 from detent.runtime.clock import DatabaseClock
@@ -18,6 +20,7 @@ from detent.targets.exceptions import describe, failure_of
 from detent.telemetry import tracing, transitions
 from detent.telemetry.log import logger
 from detent.telemetry.metrics import Metrics
+from detent.worker.callbacks import CallbackTickets
 from detent.worker.capacity import WorkerCapacity
 from detent.worker.deadlines import Deadlines
 from detent.worker.definitions import with_own_payload
@@ -45,6 +48,7 @@ class Attempts:
         settler: Settler,
         returns: Returns,
         secrets: SecretValues,
+        callbacks: CallbackTickets,
         metrics: Metrics,
     ) -> None:
         self._store = store
@@ -56,6 +60,7 @@ class Attempts:
         self._settler = settler
         self._returns = returns
         self._secrets = secrets
+        self._callbacks = callbacks
         self._metrics = metrics
         self._deadlines: Deadlines[HeldRun] = Deadlines(is_running, expire)
         self._note_start = Batcher(self._start_all)
@@ -88,7 +93,7 @@ class Attempts:
                 return
             outcome = _failure_around_call(held, error)
         if isinstance(outcome, NotBegun):
-            await self._not_begun(held)
+            await self._not_begun(held, outcome)
         elif outcome is not None or held.called:
             self._settle(held, outcome)
 
@@ -132,6 +137,12 @@ class Attempts:
                 return Failed(str(fault))
             if self._is_lost():  # it has waited, and another node may have the run by now
                 return None
+        target = definition.spec.target
+        if type(target) is HttpTarget and target.callback is not UNSET:
+            filled = await self._callbacks.fill(call)
+            if isinstance(filled, Failed) or self._is_lost():
+                return filled if isinstance(filled, Failed) else None
+            call = filled
         accepted, held.started = held.started, self._clock.now()
         self._metrics.starts += 1
         if kind_of(definition.spec.target) in self._timed:
@@ -159,12 +170,17 @@ class Attempts:
         verdicts = await self._store.live_runs.start(self._membership.node, claims, [held.alone for held in some])
         return [verdicts.get((claim.job, claim.lane), "lost") for claim in claims]
 
-    async def _not_begun(self, held: HeldRun) -> None:
+    async def _not_begun(self, held: HeldRun, refused: NotBegun) -> None:
         """Return a run whose target was certainly not called. If it is cancelled meanwhile, its next worker sees
         that."""
         held.called = False
         if held.stop:
             self._settle(held, Cancelled("cancelled before it started"))
+            return
+        if refused.retry_after > 0:
+            held.over = True
+            self._capacity.over()
+            self._returns.put_off(held.claim, refused.retry_after)
             return
         held.begun = False
         await self._returns.give_back_uncalled(held.claim)

@@ -13,7 +13,7 @@ from typing import Any
 import msgspec
 
 from detent.domain.job import Definition
-from detent.domain.references import references_of, refers
+from detent.domain.references import call_references, refers
 from detent.domain.run import Claim
 from detent.errors import DetentError
 from detent.runtime.bisection import halve_until_alone
@@ -46,7 +46,7 @@ async def with_own_payload(
         return definition
     spec = msgspec.structs.replace(definition.spec, payload=msgspec.json.decode(payload))
     referring = definition.refers or refers(spec, payload)
-    return definition._replace(spec=spec, refers=referring and any(True for _ in references_of(spec)))
+    return definition._replace(spec=spec, refers=referring and any(True for _ in call_references(spec)))
 
 
 class Definitions:

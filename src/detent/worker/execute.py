@@ -52,6 +52,8 @@ def call_of(claim: Claim, definition: Definition) -> Call:
         tenant=definition.tenant,
         window=partial(windows.start, claim, definition),
         mask=literal_mask(spec.target),
+        timezone=spec.timezone,
+        lost=claim.crashes - 1 if claim.crashes > 1 else 0,
     )
 
 

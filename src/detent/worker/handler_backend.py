@@ -7,12 +7,14 @@ from contextlib import asynccontextmanager
 from datetime import datetime
 from typing import Any
 
+from detent.domain.effects import NewStep, OnceKey
 from detent.domain.run import Call
 from detent.domain.states import END_CODES, Event
 from detent.errors import OwnershipLost
 from detent.store.effects import EffectPool
 from detent.store.live_runs import Settlement
 from detent.targets.output import AttemptOutput
+from detent.worker.held import HeldRun
 from detent.worker.output import OutputWriter
 from detent.worker.worker import Worker
 
@@ -35,11 +37,30 @@ class HandlerBackend:
         if self._output is not None:
             self._output.progress(run_id, token, fraction, message)
 
-    @asynccontextmanager
-    async def transaction(self, run_id: str, token: int) -> AsyncIterator[Any]:
+    def _holding(self, run_id: str, token: int, lost: str) -> HeldRun:
         held = self._worker.holding(run_id, token)
         if held is None:
-            raise OwnershipLost("This run was cancelled or taken over: there is nothing to commit.")
+            raise OwnershipLost(f"This run was cancelled or taken over: {lost}.")
+        return held
+
+    @asynccontextmanager
+    async def once(self, run_id: str, token: int, once: OnceKey) -> AsyncIterator[Any]:
+        claim = self._holding(run_id, token, "the effect has not happened").claim
+        async with self._effects.once(self._node, claim, once) as connection:
+            if connection is not None:  # it may have waited for long
+                self._holding(run_id, token, "the effect has not happened")
+            yield connection
+
+    async def steps(self, run_id: str, token: int) -> dict[str, str | None]:
+        return await self._effects.steps(self._holding(run_id, token, "stop").claim)
+
+    async def add_step(self, run_id: str, token: int, step: NewStep) -> None:
+        claim = self._holding(run_id, token, f"its step {step.name!r} was not stored").claim
+        await self._effects.add_step(self._node, claim, step)
+
+    @asynccontextmanager
+    async def transaction(self, run_id: str, token: int) -> AsyncIterator[Any]:
+        held = self._holding(run_id, token, "there is nothing to commit")
 
         def settlement(now: datetime) -> Settlement:
             return Settlement(held.claim, held.started, now, END_CODES[Event.SUCCEED])

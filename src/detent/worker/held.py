@@ -11,7 +11,7 @@ from datetime import datetime
 
 from detent.domain.identity import FIRST_TASK_LANE, RunKey
 from detent.domain.job import Definition
-from detent.domain.run import Claim
+from detent.domain.run import INTERRUPTED, Claim
 
 
 class HeldRun:
@@ -146,7 +146,7 @@ def is_running(held: HeldRun) -> bool:
 def expire(held: HeldRun) -> None:
     held.expired = True
     if held.task is not None:
-        held.task.cancel()
+        held.task.cancel(INTERRUPTED)
 
 
 async def absorb_cancellation(task: asyncio.Task[None]) -> None:

@@ -46,6 +46,7 @@ class OnDemandRuns:
         self.loop = Loop("concurrency keys", self.claim_freed)
         wakeups.runs_enqueued.subscribe(self._hint)
         wakeups.jobs_changed.subscribe(self._jobs_changed)
+        wakeups.runs_put_off.subscribe(lambda claims: self.settled(claims, retried=True))
         # After a hold of the cluster, or the suspension of a tenant.
         wakeups.hold_changed.subscribe(lambda: self._hint(None))
         wakeups.queues_changed.subscribe(lambda: self._hint(None))

@@ -3,6 +3,9 @@
 A report is settled by the same decision as an outcome of a node's own worker: the job's definition says whether to
 retry, never the pull worker. Reports and heartbeats that arrive together are written together. A report without a
 lease was either recorded before and its answer was lost, or it is too late: then it is refused and recorded as `stale`.
+
+A callback of a target is such a report too (worker/callbacks.py). It may overtake the answer 202: then the node that
+calls the target still holds the run, and the report takes the run from it under the same token.
 """
 
 from __future__ import annotations
@@ -15,6 +18,7 @@ from itertools import chain
 from typing import NamedTuple, TypeVar
 
 from detent.domain.identity import RunKey, run_id
+from detent.domain.job import TargetCallback
 from detent.domain.run import Failed
 from detent.domain.states import END_CODES, Event, RunStatus
 from detent.errors import DetentError, NotFound, OwnershipLost, Unavailable
@@ -24,7 +28,7 @@ from detent.runtime.service import Batcher
 from detent.store import Store
 from detent.store.db import OutcomeUnknown, PoolName, Rejected
 from detent.store.live_runs import PlannedRetry, Settlement
-from detent.store.pull import Extended, LeasedRun, PullBeat, Recorded, Report
+from detent.store.pull import Expired, Extended, LeasedRun, PullBeat, Recorded, Report
 from detent.store.tasks import Freed
 from detent.store.tenant_wall import walled
 from detent.store.upkeep import RUNS_CHANNEL
@@ -33,6 +37,7 @@ from detent.targets.text import storable_text
 from detent.telemetry import transitions
 from detent.telemetry.log import logger
 from detent.telemetry.metrics import ENDS, Metrics
+from detent.worker.callbacks import CallbackWorkers
 from detent.worker.settle import decide
 
 log = logger("pull")
@@ -55,6 +60,7 @@ class PulledRuns:
         self._store = store
         self._jobs = jobs
         self._metrics = metrics
+        self._callback_workers = CallbackWorkers(store)
         self._settle: Batcher[tuple[int, Report], RunStatus | Rejected | None] = Batcher(self._settle_all, BATCH)
         self._beat: Batcher[tuple[int, PullBeat], Extended | None] = Batcher(self._beat_all, BATCH)
 
@@ -64,25 +70,40 @@ class PulledRuns:
         """Pull workers claimed this many runs, and start them."""
         self._metrics.starts += count
 
-    async def heartbeat(self, tenant: int, key: RunKey, token: int, lease: timedelta) -> Extended:
-        extended = await self._beat((tenant, PullBeat(key, token, lease)))
+    async def heartbeat(self, tenant: int, key: RunKey, token: int, lease: timedelta | None) -> Extended:
+        """Without `lease`, by that of the job for an accepted run, and by a minute for others."""
+        beat = (tenant, PullBeat(key, token, lease))
+        extended = await self._beat(beat) or await self._beat_early(*beat) or await self._beat(beat)
         if extended is None:
             await self._existing(tenant, key, token)
             raise _stale(key, "stop, its result would be refused")
         return extended
+
+    async def _beat_early(self, tenant: int, beat: PullBeat) -> Extended | None:
+        """Its node still waits for the rest of the answer 202, which begins the lease of the job: no longer one can be
+        promised yet."""
+        held = await self._store.pull.held_early(tenant, beat.key, beat.token)
+        if held is None:
+            return None
+        lease = min(lease_of(held, beat.lease), lease_of(held, None))
+        return Extended(held.claimed_at + lease, held.claim.cancel)
 
     async def complete(self, tenant: int, key: RunKey, token: int, result: str | None) -> Settled:
         report = Report(key, token, END_CODES[Event.SUCCEED], "succeeded", result=result)
         return await self._report(tenant, report)
 
     async def fail(self, tenant: int, key: RunKey, token: int, failed: Failed) -> Settled:
-        held = await self._store.pull.held(tenant, key, token)
+        known = self._store.pull
+        held = await known.held(tenant, key, token) or await known.held_early(tenant, key, token)
+        held = held or await known.held(tenant, key, token)  # its node processed the answer 202 between the two
         if held is None:
             return await self._unmatched(tenant, Report(key, token, None, failed.outcome))
         return await self._report(tenant, _decided(held, failed))
 
     async def _report(self, tenant: int, report: Report) -> Settled:
         status = await self._settle((tenant, report))
+        if status is None:
+            status = await self._settle_early(tenant, report) or await self._settle((tenant, report))
         if isinstance(status, Rejected):
             raise status
         if status is None:
@@ -92,6 +113,20 @@ class PulledRuns:
         if status is RunStatus.DEAD:
             await pause_failing(self._jobs, [report.key.job])
         return Settled(status, report.delay if status is RunStatus.RETRYING else None)
+
+    async def _settle_early(self, tenant: int, report: Report) -> RunStatus | Rejected | None:
+        """A callback that overtakes the answer 202. After it, whatever its node reports under this token is refused."""
+        if await self._store.pull.held_early(tenant, report.key, report.token) is None:
+            return None
+        worker = (await self._callback_workers.of([tenant]))[tenant]
+        freed = Freed(set(), set())
+        try:
+            status = await self._store.pull.settle_early(tenant, worker, report, freed)
+        except Rejected as error:
+            return error
+        if status is not None:
+            await promote(self._store, [report.key.job], freed, PoolName.PULL)
+        return status
 
     def _count(self, status: RunStatus, outcome: str) -> None:
         self._metrics.attempts["pull", outcome] += 1
@@ -163,7 +198,7 @@ async def promote(store: Store, jobs: list[int], freed: Freed, pool: PoolName = 
 async def sweep(store: Store, jobs: JobOperations, metrics: Metrics) -> int:
     """End runs over their time limit, free those whose lease ran out, and let runs move up that waited for them.
     Returns how many were ended or freed."""
-    count = await _end_overdue(store, jobs)
+    count = await _end_overdue(store, jobs) + await _end_silent(store, jobs, metrics)
     while batch := await store.pull.rescue():
         count += len(batch)
         metrics.rescued += len(batch)
@@ -173,6 +208,55 @@ async def sweep(store: Store, jobs: JobOperations, metrics: Metrics) -> int:
     if await store.live_runs.promote() or count:
         await store.upkeep.wake(RUNS_CHANNEL, "ready")
     return count
+
+
+async def _end_silent(store: Store, jobs: JobOperations, metrics: Metrics) -> int:
+    """End the attempts of accepted runs whose targets sent no heartbeat within their lease. Returns how many."""
+    count = 0
+    freed = Freed(set(), set())
+    while ended := await _expire(store, freed):
+        count += len(ended)
+        metrics.attempts["pull", "lost"] += len(ended)
+        await promote(store, sorted({each.run.claim.job for each in ended}), freed)
+        await pause_failing(jobs, [each.run.claim.job for each in ended if each.status is RunStatus.DEAD])
+        facts = [{**transitions.facts_of(each.run.claim, None), "status": each.status} for each in ended]
+        transitions.log_some("warning", "attempt lost: its target sent no heartbeat", facts)
+    return count
+
+
+async def _expire(store: Store, freed: Freed) -> list[Expired]:
+    """One batch. A run that cannot be ended must not keep the others open, nor runs whose worker was lost."""
+    try:
+        return await store.pull.expire(_silent, freed)
+    except Rejected:
+        ended: list[Expired] = []
+    passed_over = 0
+    while True:
+        try:
+            one = await store.pull.expire(_silent, freed, limit=1, passed_over=passed_over)
+        except Rejected as error:
+            log.error("the attempt of a silent target is not ended", error=str(error))
+            passed_over += 1
+            continue
+        if not one:
+            return ended
+        ended += one
+
+
+def _silent(held: LeasedRun) -> Report:
+    """The target may still work, so the attempt is lost, not failed: a late report makes it `stale`. It counts as a
+    failure all the same: no worker is to blame for it."""
+    lease = lease_of(held, None).total_seconds()
+    words = f"The target accepted the run and sent neither a heartbeat nor the end of the run within {lease:g} s."
+    return _decided(held, Failed(words, outcome="lost"))
+
+
+def lease_of(held: LeasedRun, asked: timedelta | None) -> timedelta:
+    """The lease of an accepted run: as asked for, or that of its job."""
+    target = held.definition.spec.target if held.definition is not None else None
+    callback = getattr(target, "callback", None)
+    own = callback.lease_seconds if isinstance(callback, TargetCallback) else TargetCallback().lease_seconds
+    return timedelta(seconds=own) if asked is None else asked
 
 
 async def pause_failing(jobs: JobOperations, failing: Sequence[int]) -> None:
@@ -222,7 +306,7 @@ def _decided(held: LeasedRun, failed: Failed) -> Report:
             return Report(claim.key, claim.token, None, failed.outcome, delay=delay, **words)
         case Settlement(status=status, reason=reason):
             return Report(claim.key, claim.token, status, failed.outcome, reason, error=failed.error, traceback=trace)
-        case None:
+        case _:
             raise AssertionError("a failure is always written")
 
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from detent.cluster.membership import Membership
-from detent.domain.run import Claim
+from detent.domain.run import INTERRUPTED, Claim
 from detent.runtime.clock import monotonic
 from detent.runtime.service import Loop
 from detent.runtime.wakeups import Wakeups
@@ -68,7 +68,7 @@ class Reconciler:
         held.stop = True
         held.claim = held.claim._replace(cancel=True)
         if held.begun and held.task is not None and not held.over:
-            held.task.cancel()
+            held.task.cancel(INTERRUPTED)
 
     def _seen_long_enough(self, unknown: Sequence[Claim]) -> list[Claim]:
         now = monotonic()

@@ -7,7 +7,9 @@ follows.
 
 from __future__ import annotations
 
+import asyncio
 import heapq
+from collections.abc import Callable, Sequence
 
 from detent.runtime.clock import monotonic
 
@@ -17,12 +19,20 @@ MOST = 100_000
 
 
 class Retries:
-    def __init__(self) -> None:
+    def __init__(self, wake: Callable[[], None]) -> None:
+        """`wake`: begin a pass of the worker."""
+        self._wake = wake
         self._due: list[float] = []
 
-    def add(self, at: float) -> None:
-        if len(self._due) < MOST:
-            heapq.heappush(self._due, at)
+    def add(self, delays: Sequence[float]) -> None:
+        """Runs are due after these seconds. One timer for the first of them: the pass that it begins waits for the
+        others."""
+        if not delays:
+            return
+        now = monotonic()
+        for seconds in delays[: max(MOST - len(self._due), 0)]:
+            heapq.heappush(self._due, now + seconds)
+        asyncio.get_running_loop().call_later(min(delays), self._wake)  # a hint: the loop's own pause counts too
 
     def claimed(self, began: float) -> None:
         """A claim that began then has found whatever was due."""

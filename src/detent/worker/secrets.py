@@ -18,7 +18,7 @@ import msgspec
 
 from detent.domain.job import Definition, HttpTarget
 from detent.domain.masking import Mask, forms_of
-from detent.domain.references import references_of, with_values
+from detent.domain.references import call_references, target_references, with_values
 from detent.domain.run import Call
 from detent.domain.secret_ref import provider_of
 from detent.domain.webhooks import KEY_FORM, Signing, read_signing_key
@@ -139,7 +139,7 @@ class SecretValues:
     async def fill(self, call: Call, definition: Definition, at: datetime) -> Call:
         """The call with values and signing keys; or SecretFault, or an error of the store if it must wait."""
         signing = await self._signing_of(definition)
-        names = {one.name for one in references_of(definition.spec)} if definition.refers else set()
+        names = {one.name for one in call_references(definition.spec)} if definition.refers else set()
         names |= {signing} if signing is not None else set()
         filled, found = await self._filled(call, definition.tenant, names)
         if signing is None:
@@ -148,8 +148,14 @@ class SecretValues:
 
     async def fill_for_pull(self, call: Call, definition: Definition) -> Call:
         """The call for a worker that pulls, which signs nothing."""
-        names = {one.name for one in references_of(definition.spec) if one.path[0] != "signing"}
+        names = {one.name for one in call_references(definition.spec) if one.path[0] != "signing"}
         return (await self._filled(call, definition.tenant, names))[0]
+
+    async def fill_target(self, call: Call) -> Call:
+        """The call with values in its target. What it sends is left as it is: it may be shown to others."""
+        names = {one.name for one in target_references(call.target)}
+        filled, _ = await self._filled(msgspec.structs.replace(call, payload=None), call.tenant, names)
+        return msgspec.structs.replace(filled, payload=call.payload)
 
     async def _filled(
         self, call: Call, tenant: int, names: Iterable[str]

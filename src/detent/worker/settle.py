@@ -18,7 +18,7 @@ from typing import Any, TypeVar, assert_never
 
 from detent.domain.job import JobSpec, kind_of
 from detent.domain.retry import patient_delay, retry_delay
-from detent.domain.run import Cancelled, Claim, Committed, Failed, Outcome, Succeeded
+from detent.domain.run import Accepted, Cancelled, Claim, Committed, Failed, GoneTarget, Outcome, Succeeded
 from detent.domain.states import CODES, END_CODES, Event, RunStatus
 from detent.errors import DetentError
 from detent.runtime import failpoints
@@ -27,11 +27,13 @@ from detent.runtime.wakeups import Wakeups
 from detent.store import Store
 from detent.store.db import Rejected
 from detent.store.live_runs import PlannedRetry, Settlement
+from detent.store.pull import Acceptance
 from detent.targets.exceptions import describe
 from detent.targets.text import storable_text
 from detent.telemetry import transitions
 from detent.telemetry.log import logger
 from detent.telemetry.metrics import OUTCOMES, Kind, Metrics
+from detent.worker.callbacks import CallbackWorkers
 from detent.worker.execute import is_retryable, wait_asked
 
 log = logger("settle")
@@ -41,12 +43,12 @@ STATEMENTS = 2
 FINAL_WRITES_SECONDS = 1.0
 ENDS = {status: CODES[status] for status in (RunStatus.SUCCEEDED, RunStatus.DEAD, RunStatus.CANCELLED)}
 SUCCEEDED, DEAD, CANCELLED = (END_CODES[event] for event in (Event.SUCCEED, Event.EXHAUST, Event.CANCEL))
-Writing = TypeVar("Writing", Settlement, PlannedRetry)
+Writing = TypeVar("Writing", Settlement, PlannedRetry, Acceptance)
 
 
 def decide(
     claim: Claim, spec: JobSpec | None, outcome: Outcome | None, started: datetime, finished: datetime, chance: float
-) -> Settlement | PlannedRetry | None:
+) -> Settlement | PlannedRetry | Acceptance | None:
     """What to write for an outcome; None if the handler already wrote it. Raises if the value is not an outcome."""
     match outcome:
         case Succeeded(result=result):
@@ -59,6 +61,9 @@ def decide(
             return _decide_failure(claim, spec, outcome, started, finished, chance)
         case Committed():
             return None
+        case Accepted(tenant=tenant, lease_seconds=lease):
+            limit = timedelta(seconds=spec.timeout_seconds if spec is not None else lease)
+            return Acceptance(claim, started, finished, tenant, limit, timedelta(seconds=lease))
         case None:
             raise TypeError("the target's runner returned nothing")
         case _:
@@ -110,8 +115,11 @@ class Settler:
         self._metrics = metrics
         self._ends: list[Settlement] = []
         self._retries: list[PlannedRetry] = []
+        self._acceptances: list[Acceptance] = []
+        self._callback_workers = CallbackWorkers(store)
         self._tasks: set[asyncio.Task[None]] = set()
         self._pause = 0.0
+        self._gone: set[Claim] = set()
 
     def add(
         self,
@@ -124,6 +132,8 @@ class Settler:
     ) -> None:
         """`name`: of the job, for the log."""
         chance = random.random()
+        if isinstance(outcome, Failed) and outcome.gone:
+            self._gone.add(claim)
         try:
             writing = decide(claim, spec, outcome, started, finished, chance)
         except Exception as error:
@@ -140,18 +150,20 @@ class Settler:
                 self._ends.append(writing if writing.status == SUCCEEDED else writing._replace(name=name))
             case PlannedRetry():
                 self._retries.append(writing._replace(name=name))
+            case Acceptance():
+                self._acceptances.append(writing._replace(name=name))
         self._pump()
 
     async def drain(self, seconds: float) -> None:
         """Write the pending results. Those not written in time are dropped, and other nodes rescue their runs."""
         try:
             async with asyncio.timeout(seconds):
-                while self._tasks or self._ends or self._retries:
+                while self._tasks or self._unwritten:
                     self._pump()
                     await asyncio.wait(self._tasks, return_when=asyncio.FIRST_COMPLETED)
         except TimeoutError:
-            log.warning("results not written in time", runs=len(self._ends) + len(self._retries))
-            self._ends, self._retries = [], []
+            log.warning("results not written in time", runs=self._unwritten)
+            self._ends, self._retries, self._acceptances = [], [], []
             for task in self._tasks:
                 task.cancel()
             await asyncio.gather(*self._tasks, return_exceptions=True)
@@ -161,18 +173,29 @@ class Settler:
         result of a run that this node lost is refused, and recorded as `stale` instead of being lost."""
         await self.drain(FINAL_WRITES_SECONDS)
 
+    @property
+    def _unwritten(self) -> int:
+        return len(self._ends) + len(self._retries) + len(self._acceptances)
+
     def _pump(self) -> None:
-        while (self._ends or self._retries) and len(self._tasks) < STATEMENTS:
+        while len(self._tasks) < STATEMENTS and (self._ends or self._retries or self._acceptances):
             work: Coroutine[Any, Any, None]
             if self._ends:
                 ends, self._ends = self._ends[:BATCH], self._ends[BATCH:]
                 work = self._write(ends, self._store.live_runs.settle)
-            else:
+            elif self._retries:
                 retries, self._retries = self._retries[:BATCH], self._retries[BATCH:]
                 work = self._write(retries, self._store.live_runs.retry)
+            else:
+                accepted, self._acceptances = self._acceptances[:BATCH], self._acceptances[BATCH:]
+                work = self._write(accepted, self._accept)
             task = asyncio.create_task(work)
             self._tasks.add(task)
             task.add_done_callback(self._done)
+
+    async def _accept(self, node: int, batch: Sequence[Acceptance]) -> list[Acceptance]:
+        workers = await self._callback_workers.of(item.tenant for item in batch)
+        return await self._store.pull.accept(node, workers, batch)
 
     def _done(self, task: asyncio.Task[None]) -> None:
         self._tasks.discard(task)
@@ -210,9 +233,10 @@ class Settler:
             await asyncio.sleep(self._pause)
             self._requeue(left)
 
-    def _requeue(self, batch: Sequence[Settlement | PlannedRetry]) -> None:
+    def _requeue(self, batch: Sequence[Settlement | PlannedRetry | Acceptance]) -> None:
         self._ends += [item for item in batch if isinstance(item, Settlement)]
         self._retries += [item for item in batch if isinstance(item, PlannedRetry)]
+        self._acceptances += [item for item in batch if isinstance(item, Acceptance)]
 
     async def _write_reduced(
         self, item: Writing, write: Callable[[int, Sequence[Writing]], Awaitable[list[Writing]]]
@@ -232,20 +256,31 @@ class Settler:
 
     async def _finish(self, batch: Sequence[Writing], unmatched: Sequence[Writing]) -> None:
         stale = await self._refuse_stale(unmatched) if unmatched else []
-        retries: Sequence[Settlement | PlannedRetry] = batch
+        retries: Sequence[Settlement | PlannedRetry | Acceptance] = batch
         delays = [item.delay.total_seconds() for item in retries if isinstance(item, PlannedRetry)]
         self._settled([item.claim for item in batch], delays)
         self._wakeups.capacity_freed()
         refused = {item.claim for item in stale}
         written = [item for item in batch if item.claim not in refused] if refused else batch
+        if self._gone:
+            self._report_gone(batch, written)
         unsuccessful = self._count(written)
         if unsuccessful or transitions.debug_enabled():
             self._log(written)
 
-    def _log(self, written: Sequence[Settlement | PlannedRetry]) -> None:
+    def _report_gone(self, batch: Sequence[Settlement | PlannedRetry | Acceptance], written: Sequence[Writing]) -> None:
+        """Only results that were accepted say that a target is gone."""
+        claims = [(item.claim, item.started) for item in written if item.claim in self._gone]
+        self._gone.difference_update(item.claim for item in batch)
+        if claims:
+            self._wakeups.targets_gone([GoneTarget(claim.job, claim.revision, started) for claim, started in claims])
+
+    def _log(self, written: Sequence[Settlement | PlannedRetry | Acceptance]) -> None:
         """Successes at debug level, everything else at info and above."""
         retries = [self._facts(item) for item in written if isinstance(item, PlannedRetry)]
         transitions.log_some("info", "attempt failed, retry follows", retries)
+        accepted = [self._facts(item) for item in written if isinstance(item, Acceptance)]
+        transitions.log_some("info", "run accepted, its target reports the end", accepted)
         ends = [item for item in written if isinstance(item, Settlement)]
         dead = [self._facts(item) for item in ends if item.status == DEAD]
         transitions.log_some("warning", "run dead", dead)
@@ -256,7 +291,7 @@ class Settler:
                 seconds = (item.finished - item.started).total_seconds()
                 transitions.log_claim("run succeeded", item.claim, self._node, seconds=round(seconds, 6))
 
-    def _facts(self, item: Settlement | PlannedRetry) -> dict[str, object]:
+    def _facts(self, item: Settlement | PlannedRetry | Acceptance) -> dict[str, object]:
         facts: dict[str, object] = {} if item.name is None else {"job": item.name}
         facts |= {**transitions.facts_of(item.claim, self._node), "outcome": item.outcome, "error": item.error}
         if item.traceback is not None:
@@ -270,6 +305,9 @@ class Settler:
         if not written:
             return 0
         metrics = self._metrics
+        if isinstance(written[0], Acceptance):
+            metrics.lateness.add(_lateness(written))
+            return len(written)
         by_target = _by_target(written)
         unsuccessful = len(written)
         for target, items in by_target.items():
@@ -278,7 +316,7 @@ class Settler:
             for outcome in OUTCOMES:
                 metrics.attempts[target, outcome] += outcomes.count(outcome)
             unsuccessful -= outcomes.count("succeeded")
-        metrics.lateness.add([item.started - item.claim.scheduled_at for item in written if item.claim.attempt == 1])
+        metrics.lateness.add(_lateness(written))
         if isinstance(written[0], PlannedRetry):
             metrics.retries += len(written)
             return unsuccessful
@@ -306,6 +344,10 @@ class Settler:
         return late
 
 
+def _lateness(written: Sequence[Writing]) -> list[timedelta]:
+    return [item.started - item.claim.scheduled_at for item in written if item.claim.attempt == 1]
+
+
 def _by_target(written: Sequence[Writing]) -> dict[Kind, Sequence[Writing]]:
     """Group by target. A batch with one target, the usual case, is not copied."""
     targets = {item.target for item in written}
@@ -317,4 +359,6 @@ def _by_target(written: Sequence[Writing]) -> dict[Kind, Sequence[Writing]]:
 def _without_text(item: Writing) -> Writing:
     if isinstance(item, Settlement):
         return item._replace(result=None, reason="quarantined", error="the result could not be stored", traceback=None)
+    if isinstance(item, Acceptance):
+        return item
     return item._replace(error="the error could not be stored", traceback=None)

@@ -29,6 +29,7 @@ from detent.telemetry import transitions
 from detent.telemetry.log import logger
 from detent.telemetry.metrics import Metrics
 from detent.worker.attempt import Attempts
+from detent.worker.callbacks import CallbackTickets
 from detent.worker.capacity import WorkerCapacity
 from detent.worker.claiming import Claiming
 from detent.worker.definitions import DefinitionLoader
@@ -72,10 +73,11 @@ class Worker:
         handlers: Capacity,
         secrets: SecretValues,
         draining: bool = False,
+        callback_url: str | None = None,
     ) -> None:
         """`capabilities`: what this node can call beyond HTTP. `tenant_headroom`: the part of the slots that no tenant
         takes beyond its fair share. `handlers`: their capacity, beyond the slots. `secrets`: fills them into calls.
-        `draining`: take nothing in until leadership reports otherwise."""
+        `draining`: take nothing in for now. `callback_url`: where targets reach the API, if this node knows it."""
         self._membership = membership
         self._book = book
         self._clock = clock
@@ -90,12 +92,12 @@ class Worker:
         self._queue_reads = QueueReads()
         self._behind: frozenset[int] = frozenset()  # the tenants of the backlog; none of them while it is unknown
         self._promoter = Promoter(store)
-        self._retries = Retries()
+        self._retries = Retries(lambda: self.loop.wake())
         self._settler = Settler(store, membership.node, settled=self._settled, wakeups=wakeups, metrics=metrics)
-        self._returns = Returns(store, membership, self._held, wakeups, metrics)
+        self._returns = Returns(store, membership, self._held, self.capacity, self._retries, wakeups, metrics)
         self._attempts = Attempts(
-            store, membership, clock, runners, held=self._held, capacity=self.capacity,
-            settler=self._settler, returns=self._returns, secrets=secrets, metrics=metrics,
+            store, membership, clock, runners, held=self._held, capacity=self.capacity, settler=self._settler,
+            returns=self._returns, secrets=secrets, callbacks=CallbackTickets(store, callback_url), metrics=metrics,
         )  # fmt: skip
         self.slots = Slots(
             membership.node, held=self._held, capacity=self.capacity, attempts=self._attempts,
@@ -316,9 +318,7 @@ class Worker:
         self.settled += len(claims)
         if self._backlog and (self.free_capacity >= self.capacity.concurrency // 2 + 1 or self._slot_waits()):
             self.loop.wake()
-        for seconds in retry_seconds:
-            self._retries.add(monotonic() + seconds)
-            asyncio.get_running_loop().call_later(seconds, self.loop.wake)  # a hint: the loop's own pause counts too
+        self._retries.add(retry_seconds)
 
     # --- what others ask ---
 
@@ -364,6 +364,7 @@ class Worker:
             returning.cancel()
         self._attempts.close()
         await self._definitions.stop()
+        await self._returns.finish(2 * self._answer_seconds)
         await self._settler.drain(2 * self._answer_seconds)
 
     async def _give_back_for_good(self, claims: Sequence[Claim], seconds: float) -> None:
@@ -395,4 +396,5 @@ class Worker:
         await asyncio.gather(*tasks, return_exceptions=True)
         self._attempts.close()
         await self._definitions.stop()
+        self._returns.abort()
         await self._settler.abort()

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 
 MUCH_OFFSET = CLOCK_OFFSET_MS / 1000
 NEWEST_DEAD = 500
+MOST_LETTERS = 10_000
 
 
 def called(node: Row) -> str:
@@ -127,6 +128,15 @@ def check_calls(row: Row) -> Iterator[CheckResult]:
         found = f"Runs of {number(row['jobs'], 'job')} died because their address is not allowed."
         advice = f"Allow it if you trust it; `detent dlq redrive` then retries the runs. The newest: {row['error']}"
         yield CheckResult("calls", "warn", found, advice)
+
+
+def check_dead_letters(row: Row) -> Iterator[CheckResult]:
+    """Dead runs that wait to be forwarded because their topic does not take them."""
+    if row["letters"]:
+        many = "or more " if row["letters"] >= MOST_LETTERS else ""
+        found = f"{row['letters']} {many}dead runs could not be forwarded to their topic yet."
+        advice = f"They are retried for a week. Check the dead_letter_topic of their jobs and tenants. {row['error']}"
+        yield CheckResult("dead letters", "warn", found, advice)
 
 
 def check_api(settings: Settings, client: JsonClient) -> tuple[CheckResult, bool]:

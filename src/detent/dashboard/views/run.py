@@ -12,7 +12,7 @@ from detent.contract.run import Run
 from detent.dashboard.charts import gantt
 from detent.dashboard.page import PageRequest, PageView
 from detent.domain.identity import RunKey
-from detent.domain.job import HttpTarget
+from detent.domain.job import HttpTarget, TopicTarget
 from detent.domain.sensitive import masked_headers
 from detent.domain.states import OPEN, RunStatus
 from detent.errors import DetentError
@@ -83,6 +83,9 @@ def request_of(run: Run, given: RunInput | None, *, hidden: bool = True) -> list
     if isinstance(target, HttpTarget):
         shown = masked_headers(target.headers) if hidden else target.headers
         lines = [("", f"{target.method} {target.url}"), *((name, str(value)) for name, value in shown.items())]
+    if isinstance(target, TopicTarget):
+        shown = masked_headers(target.headers) if hidden else target.headers
+        lines = [("", f"{target.topic} at {target.url}"), *((name, str(value)) for name, value in shown.items())]
     headers = {"Idempotency-Key": run.idempotency_key, "Detent-Run-Id": str(run.id)}
     if run.token is not None:
         headers |= {"Detent-Token": str(run.token), "Detent-Attempt": str(run.attempt)}

@@ -4,17 +4,19 @@ from __future__ import annotations
 
 import logging
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any, Literal
 
+from detent.domain.effects import NewStep, OnceKey
 from detent.domain.job import JobSpec
 from detent.domain.registration import PreparedJob, place
 from detent.domain.run import Call
 from detent.domain.states import OPEN, RunStatus
 from detent.errors import UsageError
 from detent.sdk.binding import Binding
+from detent.sdk.testing.ledger import TestLedger
 from detent.targets.output import AttemptOutput
 
 
@@ -110,9 +112,10 @@ class TestedJob:
 class HeldInTest:
     """The backend of one attempt in test mode: a transaction uses the test's connection."""
 
-    def __init__(self, connection: Any, run: TestedRun | None = None) -> None:
+    def __init__(self, connection: Any, run: TestedRun | None = None, ledger: TestLedger | None = None) -> None:
         self._connection = connection
         self._run = run
+        self._ledger = ledger or TestLedger()
 
     def held(self, run_id: str, token: int) -> bool:
         return self._run is None or not self._run.stopping
@@ -133,6 +136,15 @@ class HeldInTest:
             )
         async with self._connection.transaction():
             yield self._connection
+
+    def once(self, run_id: str, token: int, once: OnceKey) -> AbstractAsyncContextManager[Any]:
+        return self._ledger.once("" if self._run is None else self._run.job, once, self._connection)
+
+    async def steps(self, run_id: str, token: int) -> dict[str, str | None]:
+        return self._ledger.steps(run_id)
+
+    async def add_step(self, run_id: str, token: int, step: NewStep) -> None:
+        self._ledger.add_step(run_id, step)
 
 
 class RunLines(logging.Handler):

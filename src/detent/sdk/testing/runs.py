@@ -26,6 +26,7 @@ from detent.errors import NotFound, UsageError
 from detent.sdk.serving import ServedApp
 from detent.sdk.steps import Ended, awaited, perform
 from detent.sdk.testing.drive import ClockSteps, Work, within
+from detent.sdk.testing.ledger import TestLedger, wait_at_once
 from detent.sdk.testing.records import HeldInTest, TestedAttempt, TestedJob, TestedRun
 from detent.targets.exceptions import discarded, failure_of
 from detent.targets.results import as_json
@@ -54,6 +55,7 @@ class AppUnderTest:
         self.running: TestedRun | None = None
         self._app = app
         self._connection = connection
+        self._ledger = TestLedger(lambda: self.now)
         self._order = count()
         self._due: list[tuple[datetime, int, int, Happening]] = []
         self.jobs: dict[str, TestedJob] = {}
@@ -193,6 +195,8 @@ class AppUnderTest:
 
     def _ended(self, job: TestedJob, run: TestedRun, status: RunStatus, reason: str | None = None) -> ClockSteps[None]:
         run.status, run.reason = status, reason
+        if status is not RunStatus.DEAD:
+            self._ledger.forget_steps(run.id)
         job.live.remove(run)
         yield from self._start_waiting(job)
 
@@ -203,7 +207,8 @@ class AppUnderTest:
         if run not in job.live:
             return  # it was replaced or cancelled while it waited
         number = run.attempt + 1
-        handle = HandlerRun(self._call(job, run, number), HeldInTest(self._connection, run))
+        handle = HandlerRun(self._call(job, run, number), HeldInTest(self._connection, run, self._ledger))
+        handle.wait = None if job.binding.is_async else wait_at_once
         run.status, self.running = RunStatus.RUNNING, run
         try:
             ended = yield from self._invoke(job, handle)

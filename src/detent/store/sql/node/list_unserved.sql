@@ -17,5 +17,6 @@ SELECT p.queue, p.needs, EXISTS (SELECT FROM workers) AS workers,
             WHERE c ~ '^(python|process):' ORDER BY name LIMIT 2000) ELSE '{}' END AS known
   FROM unnest($2::text[], $3::text[]) AS p (queue, needs)
  WHERE NOT EXISTS (SELECT FROM workers WHERE queues IS NULL)
-   AND NOT EXISTS (SELECT FROM pull_workers WHERE tenant = $1::integer AND seen_at > now() - interval '1 minute')
+   AND NOT EXISTS (SELECT FROM pull_workers WHERE tenant = $1::integer AND seen_at > now() - interval '1 minute'
+                      AND NOT starts_with(name, 'callback:'))
    AND NOT EXISTS (SELECT FROM able a WHERE a.queue = p.queue AND a.needs = p.needs AND p.queue = ANY (a.queues))

@@ -66,5 +66,5 @@ leased AS (
     ON CONFLICT (job, scheduled_at, serial) DO UPDATE
        SET token = excluded.token, worker = excluded.worker, tenant = excluded.tenant, lane = excluded.lane,
            claimed_at = excluded.claimed_at, ends_at = excluded.ends_at, lease = excluded.lease,
-           lease_until = excluded.lease_until, alone_until = excluded.alone_until)
+           lease_until = excluded.lease_until, alone_until = excluded.alone_until, accepted_at = NULL)
 SELECT *, least(now() + $7::interval, ends_at) AS lease_until FROM known

@@ -1,10 +1,13 @@
 -- Runs whose lease has expired: run/rescue, for workers that pull. $1 how many losses make a run dead that was alone,
 -- $2 limit. The lease is locked first and checked again under the lock, so that a concurrent heartbeat either comes
 -- before or is refused. An expiry too far ahead is void: the clock stepped back. A lease without a run is only deleted.
+-- Accepted runs, whose target and not a worker was silent, are left to pull/lock_expired.
 -- What counts against a run: as in run/rescue.
 WITH leases AS MATERIALIZED (
-    SELECT * FROM pull_leases
+    SELECT * FROM pull_leases l
      WHERE (lease_until < now() OR lease_until > now() + 2 * lease) AND ends_at > now()
+       AND (accepted_at IS NULL OR NOT EXISTS (
+           SELECT FROM live_runs r WHERE r.job = l.job AND r.lane = l.lane AND r.token = l.token))
      ORDER BY job, scheduled_at, serial LIMIT $2 FOR UPDATE SKIP LOCKED),
 locked AS MATERIALIZED (
     SELECT r.*, r.cancel AS stop, leases.alone AS counts,

@@ -8,6 +8,7 @@ UNION ALL SELECT 'notices', count(*) FROM incidents i JOIN notices USING (incide
 UNION ALL SELECT 'job_counts', count(*) FROM job_counts WHERE tenant = $1::integer
 UNION ALL SELECT 'job_reservations', count(*) FROM job_reservations WHERE tenant = $1::integer
 UNION ALL SELECT 'enqueue_grants', count(*) FROM enqueue_grants WHERE tenant = $1::integer
+UNION ALL SELECT 'effect_marks', count(*) FROM effect_marks WHERE scope = -$1::bigint
 UNION ALL SELECT 'key_places', count(*) FROM key_places WHERE scope = -$1::bigint
 UNION ALL SELECT 'key_rates', count(*) FROM key_rates WHERE scope = -$1::bigint
 UNION ALL SELECT 'limits', count(*) FROM limits WHERE tenant = $1::integer

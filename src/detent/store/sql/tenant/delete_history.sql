@@ -25,6 +25,11 @@ gone_logs AS (
      WHERE l.job = written.job AND l.scheduled_at = written.scheduled_at AND l.serial = written.serial
        AND l.token = written.token AND l.part = written.part RETURNING l.job),
 gone_progress AS (DELETE FROM run_progress p WHERE p.job = ANY ($1::bigint[]) RETURNING p.job),
+gone_steps AS (
+    DELETE FROM run_steps s USING (
+        SELECT job, scheduled_at, serial, name FROM run_steps WHERE job = ANY ($1::bigint[]) LIMIT $2::integer) few
+     WHERE s.job = few.job AND s.scheduled_at = few.scheduled_at AND s.serial = few.serial AND s.name = few.name
+    RETURNING s.job),
 gone_payloads AS (
     DELETE FROM run_payloads p USING given
      WHERE p.job = given.job AND p.scheduled_at = given.scheduled_at RETURNING p.job)
@@ -32,4 +37,5 @@ SELECT 'run_history' AS name, count(*) AS rows FROM gone_runs
 UNION ALL SELECT 'attempts', count(*) FROM gone_tries
 UNION ALL SELECT 'run_logs', count(*) FROM gone_logs
 UNION ALL SELECT 'run_progress', count(*) FROM gone_progress
+UNION ALL SELECT 'run_steps', count(*) FROM gone_steps
 UNION ALL SELECT 'run_payloads', count(*) FROM gone_payloads

@@ -15,6 +15,7 @@ gone_segments AS (DELETE FROM segments x USING gone WHERE x.job = gone.job RETUR
 gone_skips AS (DELETE FROM skips x USING gone WHERE x.job = gone.job RETURNING x.job),
 gone_catchups AS (DELETE FROM catchups x USING gone WHERE x.job = gone.job RETURNING x.job),
 gone_run_payloads AS (DELETE FROM run_payloads x USING gone WHERE x.job = gone.job RETURNING x.job),
+gone_dead_letters AS (DELETE FROM dead_letters x USING gone WHERE x.job = gone.job RETURNING x.job),
 gone_expectations AS (DELETE FROM expectations x USING gone WHERE x.job = gone.job RETURNING x.job),
 gone_set_aside AS (DELETE FROM set_aside x USING gone WHERE x.job = gone.job RETURNING x.job),
 gone_jobs AS (DELETE FROM jobs x USING gone WHERE x.job = gone.job RETURNING x.job)
@@ -26,6 +27,7 @@ UNION ALL SELECT 'segments', count(*) FROM gone_segments
 UNION ALL SELECT 'skips', count(*) FROM gone_skips
 UNION ALL SELECT 'catchups', count(*) FROM gone_catchups
 UNION ALL SELECT 'run_payloads', count(*) FROM gone_run_payloads
+UNION ALL SELECT 'dead_letters', count(*) FROM gone_dead_letters
 UNION ALL SELECT 'expectations', count(*) FROM gone_expectations
 UNION ALL SELECT 'set_aside', count(*) FROM gone_set_aside
 UNION ALL SELECT 'jobs', count(*) FROM gone_jobs

@@ -17,6 +17,10 @@ gone_incidents AS (
 gone_job_counts AS (DELETE FROM job_counts WHERE tenant = $1::integer RETURNING tenant),
 gone_job_reservations AS (DELETE FROM job_reservations WHERE tenant = $1::integer RETURNING tenant),
 gone_enqueue_grants AS (DELETE FROM enqueue_grants WHERE tenant = $1::integer RETURNING tenant),
+gone_effect_marks AS (
+    DELETE FROM effect_marks WHERE ctid = ANY (ARRAY(
+        SELECT ctid FROM effect_marks WHERE scope = -$1::bigint LIMIT $2::integer))
+    RETURNING scope),
 gone_key_places AS (                         -- of jobs that share the keys of their tenant
     DELETE FROM key_places WHERE ctid = ANY (ARRAY(
         SELECT ctid FROM key_places WHERE scope = -$1::bigint LIMIT $2::integer))
@@ -39,6 +43,7 @@ UNION ALL SELECT 'incidents', count(*) FROM gone_incidents
 UNION ALL SELECT 'job_counts', count(*) FROM gone_job_counts
 UNION ALL SELECT 'job_reservations', count(*) FROM gone_job_reservations
 UNION ALL SELECT 'enqueue_grants', count(*) FROM gone_enqueue_grants
+UNION ALL SELECT 'effect_marks', count(*) FROM gone_effect_marks
 UNION ALL SELECT 'key_places', count(*) FROM gone_key_places
 UNION ALL SELECT 'key_rates', count(*) FROM gone_key_rates
 UNION ALL SELECT 'limits', count(*) FROM gone_limits

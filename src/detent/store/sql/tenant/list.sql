@@ -2,7 +2,7 @@
 -- for all
 SELECT t.tenant, t.name, t.created_at, t.max_jobs, t.max_payload_bytes, l.max_concurrent,
        c.jobs - coalesce((SELECT sum(r.jobs) FROM job_reservations r WHERE r.tenant = t.tenant AND r.spare),
-       0)::integer AS jobs, l.rate_per_second AS max_runs_per_second, t.weight, t.signing,
+       0)::integer AS jobs, l.rate_per_second AS max_runs_per_second, t.weight, t.signing, t.dead_letter_topic::text,
        t.max_storage_bytes, t.storage_bytes, t.requests_per_second, t.suspended_at, t.suspended_by, t.suspended_reason,
        t.deleting_at, t.deleting_by, t.deleted_rows, ARRAY(
     SELECT p.pattern FROM tenant_targets p WHERE p.tenant = t.tenant ORDER BY p.created_at, p.pattern) AS allow_targets

@@ -1,0 +1,1 @@
+"""A Celery app as others have it, its own workers, and the brokers they use."""
