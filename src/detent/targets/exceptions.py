@@ -12,7 +12,7 @@ from datetime import timedelta
 from decimal import Decimal
 from math import inf, isnan
 from numbers import Real
-from typing import Any
+from typing import Any, cast
 
 from msgspec.structs import replace
 
@@ -58,7 +58,7 @@ def discarded(error: BaseException) -> Cancelled | None:
 
 def kinds_of(error: BaseException | type[BaseException]) -> tuple[str, ...]:
     """The names of its class and base classes, each with and without its module."""
-    own = error if isinstance(error, type) else type(error)
+    own = _class_of(error)
     try:
         kinds = [kind for kind in type.mro(own) if issubclass(kind, BaseException)]
         names = [name for kind in kinds for name in (kind.__name__, f"{kind.__module__}.{kind.__qualname__}")]
@@ -106,9 +106,13 @@ def _members(group: BaseException) -> Iterator[BaseException]:
             yield error
 
 
+def _class_of(error: BaseException | type[BaseException]) -> type[BaseException]:
+    """`isinstance` asks the object itself, whose `__class__` may raise."""
+    return cast("type[BaseException]", error if issubclass(type(error), type) else type(error))
+
+
 def _name(error: BaseException | type[BaseException]) -> str:
-    own = error if isinstance(error, type) else type(error)
-    return type.__dict__["__name__"].__get__(own)  # type: ignore[no-any-return] # a metaclass may hide it
+    return type.__dict__["__name__"].__get__(_class_of(error))  # type: ignore[no-any-return] # a metaclass may hide it
 
 
 def _plain(text: str) -> str:

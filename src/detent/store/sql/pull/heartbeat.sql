@@ -1,6 +1,7 @@
 -- Extend leases. $1 tenant; arrays: $2 job, $3 scheduled_at, $4 serial, $5 token, $6 lease, or NULL: a minute, and for
 -- an accepted run its lease so far, at first that of its job. An expired lease is extended too, as long as its run was
--- not rescued; a lease whose run is over its time limit is not. Returns positions, counted from 1, with the new end and whether the run is asked to stop; a lease that is not returned is lost.
+-- not rescued; a lease whose run is over its time limit is not. Returns positions, counted from 1, with the new end
+-- and whether the run is asked to stop; a lease that is not returned is lost.
 WITH batch AS MATERIALIZED (
     SELECT * FROM unnest($2::bigint[], $3::timestamptz[], $4::integer[], $5::bigint[], $6::interval[])
         WITH ORDINALITY AS t (job, scheduled_at, serial, token, lease, position)),
