@@ -13,7 +13,8 @@ deleted AS (                                 -- by lane, as in run/settle of tas
        AND ((r.job, r.lane) IN (SELECT job, lane FROM locked WHERE NOT cancel)) IS TRUE RETURNING r.job, r.lane),
 left_to_end AS (
     UPDATE live_runs r SET owner = NULL, started_at = NULL, token = r.token + 1
-     WHERE r.lane >= 32768 AND r.lane = ANY (ARRAY(SELECT lane FROM locked))
+     WHERE (SELECT bool_or(cancel) FROM locked)           -- rarely any: without one, no row is read
+       AND r.lane >= 32768 AND r.lane = ANY (ARRAY(SELECT lane FROM locked WHERE cancel))
        AND ((r.job, r.lane) IN (SELECT job, lane FROM locked WHERE cancel)) IS TRUE),
 returned AS (
     INSERT INTO backlog (job, scheduled_at, not_before, token, serial, queue, revision, priority, attempt, crashes,
