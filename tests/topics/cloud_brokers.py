@@ -81,7 +81,7 @@ class SqsBroker(InProcessBroker):
     """moto's server, whose reads take a time that grows with the length of the queue."""
 
     name = "sqs"
-    slow = 10
+    slow = 40
     protocol = "sqs"
     ordered = False
     too_large = 1_100_000

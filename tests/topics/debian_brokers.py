@@ -93,6 +93,7 @@ class MosquittoBroker(_View):
     cloudevent_prefix = ""
     too_large = MAX_MESSAGE_BYTES + 1
     durable = False  # it writes to disk later
+    slow = 4  # to read back: its window for a subscriber has 20 messages
     illegal_topics = ("orders/#", "orders/+/new", "$SYS/broker", "line\nbreak")
 
     def __init__(self, folder: Path, *, secured: bool = False, encrypted: bool = False) -> None:
