@@ -196,7 +196,11 @@ def _neighbour(facts: Facts, side: str) -> datetime:
     """The tick before or after the present."""
     found = facts.at if facts.is_tick and side == "last" else facts.before if side == "last" else facts.after
     if found is None:
-        raise UsageError(f"{facts.job} has no {side} tick: give a time such as 2030-01-31T09:00:00Z.", "/at")
+        raise UsageError(
+            f"{facts.job} has no {side} tick: give a time such as 2030-01-31T09:00:00Z, or explain one of its runs"
+            " with `detent run explain RUN`.",
+            "/at",
+        )
     return found
 
 
