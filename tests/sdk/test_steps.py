@@ -41,6 +41,12 @@ async def stored(look: Any) -> list[tuple[str, int, str | None]]:
     return [(row["name"], row["attempt"], row["result"]) for row in rows]
 
 
+async def purged(store: Store) -> None:
+    """How many it deletes says nothing: the node of the test purges, too."""
+    async for _ in store.effect_ledger.purge_steps():
+        pass
+
+
 @pytest.mark.parametrize("kind", ["coroutine", "plain"])
 async def test_a_retry_gets_the_stored_results_and_calls_only_what_is_left(look: Any, serve: Any, kind: str) -> None:
     app = Detent()
@@ -228,13 +234,13 @@ async def test_the_steps_of_a_run_end_with_it_unless_it_is_dead(look: Any, serve
     await serve(app)
     dead = await outcome(look, failing)
     await outcome(look, working)
-    assert [gone async for gone in store.effect_ledger.purge_steps()] == [1]
+    await purged(store)
     assert [name for name, *_ in await stored(look)] == ["first"]
     assert dead["status"] == 2
     await JobOperations(store).dead_letters.redrive(DeadLetterFilter())
     await until(lambda: look.fetchval("SELECT status = 1 FROM run_history WHERE job = $1", failing), 30, "its success")
     assert calls == ["first", "failed"]
-    assert [gone async for gone in store.effect_ledger.purge_steps()] == [1]
+    await purged(store)
     assert await stored(look) == []
 
 
