@@ -41,10 +41,10 @@ async def stored(look: Any) -> list[tuple[str, int, str | None]]:
     return [(row["name"], row["attempt"], row["result"]) for row in rows]
 
 
-async def purged(store: Store) -> None:
-    """How many it deletes says nothing: the node of the test purges, too."""
-    async for _ in store.effect_ledger.purge_steps():
-        pass
+@pytest.fixture(autouse=True)
+async def no_purge_by_the_node(look: Any) -> None:
+    """The first pass of the node's own purge would delete steps between the end of a run and a look at them."""
+    await look.execute("INSERT INTO turns (task, node, until, done_at) VALUES ('effects', 1, now(), now())")
 
 
 @pytest.mark.parametrize("kind", ["coroutine", "plain"])
@@ -234,13 +234,13 @@ async def test_the_steps_of_a_run_end_with_it_unless_it_is_dead(look: Any, serve
     await serve(app)
     dead = await outcome(look, failing)
     await outcome(look, working)
-    await purged(store)
+    assert [gone async for gone in store.effect_ledger.purge_steps()] == [1]
     assert [name for name, *_ in await stored(look)] == ["first"]
     assert dead["status"] == 2
     await JobOperations(store).dead_letters.redrive(DeadLetterFilter())
     await until(lambda: look.fetchval("SELECT status = 1 FROM run_history WHERE job = $1", failing), 30, "its success")
     assert calls == ["first", "failed"]
-    await purged(store)
+    assert [gone async for gone in store.effect_ledger.purge_steps()] == [1]
     assert await stored(look) == []
 
 
