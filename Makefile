@@ -37,9 +37,9 @@ test: $(READY)  ## Run the tests (short profiles)
 	@PYTHONDONTWRITEBYTECODE= $(BIN)/python -m pytest -n 4 --dist worksteal -m "not long" tests
 
 test-long: $(READY)  ## Run all tests with full counts, and those with processes also through a pooler, and with the version before
-	@$(BIN)/python -m pytest -n 2 --timeout 3600 tests
-	@DETENT_TEST_POOLER=1 $(BIN)/python -m pytest -n 2 --timeout 3600 tests/system tests/session
-	@previous=$$($(BIN)/python -m chaos.versions) && DETENT_TEST_PREVIOUS=$$previous $(BIN)/python -m pytest -n 2 --timeout 3600 tests/system
+	@$(BIN)/python -m pytest -n 4 --dist worksteal --timeout 3600 tests
+	@DETENT_TEST_POOLER=1 $(BIN)/python -m pytest -n 4 --dist worksteal --timeout 3600 tests/system tests/session
+	@previous=$$($(BIN)/python -m chaos.versions) && DETENT_TEST_PREVIOUS=$$previous $(BIN)/python -m pytest -n 4 --dist worksteal --timeout 3600 tests/system
 
 check: lint test  ## What CI runs
 
