@@ -47,6 +47,7 @@ WINDOW = 5.0
 MAX_HELD = 10.0
 SHORT = 5.0
 CHECK_EVERY = 0.02
+TELL_EVERY = 1.0
 MAX_DOUBLINGS = 20
 
 
@@ -82,6 +83,8 @@ class Trials:
         self._since = 0.0
         self._rest_until = 0.0
         self._gave_back = False
+        self._untold = 0
+        self._tell_from = 0.0
         self._task: asyncio.Task[None] | None = None
 
     def __len__(self) -> int:
@@ -138,9 +141,7 @@ class Trials:
             self._alone = held
         else:
             self._release()
-        log.warning(
-            "a run whose nodes were lost is tried", job_number=held.claim.job, crashes=held.claim.crashes, alone=alone
-        )
+        self._say(held.claim, alone=alone)
         self._slots.begin_alone(held)
         try:
             await self._until(lambda: held.task is None, doubled(WINDOW, held.claim))
@@ -149,6 +150,17 @@ class Trials:
         finally:
             held.alone = False
             self._alone = None
+
+    def _say(self, claim: Claim, *, alone: bool) -> None:
+        """Once a second: when a fleet was lost, thousands of suspects that harm nobody are tried one after the other."""
+        self._untold += 1
+        if monotonic() < self._tell_from:
+            return
+        log.warning(
+            "a run whose nodes were lost is tried", job_number=claim.job, crashes=claim.crashes, alone=alone,
+            tried=self._untold,
+        )  # fmt: skip
+        self._untold, self._tell_from = 0, monotonic() + TELL_EVERY
 
     async def _accompany(self, held: HeldRun) -> None:
         """Record that others are about to start: retried until it is done, the run is over, or the membership lost."""
