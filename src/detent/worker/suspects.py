@@ -152,7 +152,7 @@ class Trials:
             self._alone = None
 
     def _say(self, claim: Claim, *, alone: bool) -> None:
-        """Once a second: when a fleet was lost, thousands of suspects that harm nobody are tried one after the other."""
+        """Once a second: when a fleet was lost, thousands of harmless suspects are tried one after the other."""
         self._untold += 1
         if monotonic() < self._tell_from:
             return
