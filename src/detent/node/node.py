@@ -36,6 +36,7 @@ from detent.store.limits import work_limits
 from detent.targets.breaker import HostBreakers
 from detent.targets.calls import Capacity
 from detent.targets.frames import Holding
+from detent.targets.host_loads import HostLoads
 from detent.targets.messenger import Messenger, check_address
 from detent.targets.policies import ClusterPolicies
 from detent.targets.run import HandlerRun
@@ -92,7 +93,10 @@ class Node:
         self._celery = CeleryAccess()
         self._secrets: SecretValues | None = None
         self._metrics = metrics
-        self._breakers = HostBreakers(settings.breaker_failures, settings.breaker_max_pause_seconds, metrics)
+        loads = HostLoads(settings.concurrency, settings.tenant_headroom if settings.breaker_failures else 0.0)
+        self._breakers = HostBreakers(
+            settings.breaker_failures, settings.breaker_max_pause_seconds, metrics, loads=loads
+        )
         self._metrics.gauges = lambda: self._session.gauges() if self._session is not None else None
         self._metrics.cluster = CachedSignals(lambda: self._store)
         self._readiness = Readiness(roles, lambda: self._store, lambda: self._session, self._stop.is_set)

@@ -187,7 +187,7 @@ class Session:
                 store, membership, self.clock, self._runners, book=self.book, queues=settings.queues,
                 capabilities=self._capabilities, concurrency=settings.concurrency,
                 tenant_headroom=settings.tenant_headroom, wakeups=wakeups, metrics=metrics, handlers=self.capacity,
-                secrets=self._secrets, draining=self.draining,
+                secrets=self._secrets, breakers=self._breakers, draining=self.draining,
                 callback_url=settings.public_url or self._address,
             )  # fmt: skip
         self.scheduler = Scheduler(

@@ -24,6 +24,7 @@ from detent.runtime.service import Loop
 from detent.runtime.wakeups import Wakeups
 from detent.store import Store
 from detent.store.db import OutcomeUnknown
+from detent.targets.breaker import HostBreakers
 from detent.targets.calls import Capacity
 from detent.telemetry import transitions
 from detent.telemetry.log import logger
@@ -72,6 +73,7 @@ class Worker:
         metrics: Metrics,
         handlers: Capacity,
         secrets: SecretValues,
+        breakers: HostBreakers,
         draining: bool = False,
         callback_url: str | None = None,
     ) -> None:
@@ -97,7 +99,8 @@ class Worker:
         self._returns = Returns(store, membership, self._held, self.capacity, self._retries, wakeups, metrics)
         self._attempts = Attempts(
             store, membership, clock, runners, held=self._held, capacity=self.capacity, settler=self._settler,
-            returns=self._returns, secrets=secrets, callbacks=CallbackTickets(store, callback_url), metrics=metrics,
+            returns=self._returns, secrets=secrets, callbacks=CallbackTickets(store, callback_url), breakers=breakers,
+            metrics=metrics,
         )  # fmt: skip
         self.slots = Slots(
             membership.node, held=self._held, capacity=self.capacity, attempts=self._attempts,
@@ -233,10 +236,8 @@ class Worker:
         self.slots.fill()
 
     def _line_up(self, held: HeldRun) -> None:
-        if held.claim.crashes < SUSPECT_FROM:
-            self.slots.add(held)
-        else:
-            self._trials.add(held)
+        if not self._attempts.put_off(held):
+            (self.slots if held.claim.crashes < SUSPECT_FROM else self._trials).add(held)
 
     # --- the loop: claim what is ready ---
 

@@ -24,7 +24,8 @@ from detent.domain.target_url import TargetError
 from detent.domain.topic_rules import parse_topic_url
 from detent.domain.topics import extra_of, has_tls, protocol_of, server_of
 from detent.runtime.clock import monotonic
-from detent.targets.breaker import CallPermit, HostBreakers, HostKey, Unanswered, never_open, ran_out
+from detent.targets.breaker import CallPermit, HostBreakers, Unanswered, never_open, ran_out
+from detent.targets.called_hosts import HostKey
 from detent.targets.policies import TargetPolicies
 from detent.targets.topics.clients import opener_of
 from detent.targets.topics.dial import GuardedDial
@@ -70,10 +71,10 @@ class _Route:
 
     __slots__ = ("address", "host", "opener", "publisher", "rules")
 
-    def __init__(self, tenant: int, address: BrokerAddress, opener: OpenPublisher) -> None:
+    def __init__(self, host: HostKey, address: BrokerAddress, opener: OpenPublisher) -> None:
         self.address = address
         self.opener = opener
-        self.host = HostKey(tenant, address.url.raw_host or "", address.url.explicit_port or 0)
+        self.host = host
         self.rules: TargetRules | None = None
         self.publisher: SharedPublisher | None = None
 
@@ -124,7 +125,7 @@ class TopicTargetRunner:
         if isinstance(route, Failed):
             return route
         breakers = self._breakers
-        admission = breakers.admit(route.host, call.timeout_seconds) if breakers.troubled else CallPermit.CALL
+        admission = breakers.admit(route.host, call.timeout_seconds) if breakers.may_refuse else CallPermit.CALL
         if isinstance(admission, NotBegun):
             return admission
         verdict = await self._sent(call, message, route, admission)
@@ -135,7 +136,8 @@ class TopicTargetRunner:
         return await self._not_sent(call, verdict, route, admission)
 
     async def _sent(self, call: Call, message: TopicMessage, route: _Route, admission: CallPermit) -> Verdict:
-        began = monotonic()
+        loads, began, answered = self._breakers.loads, monotonic(), False
+        load = loads.began(route.host)
         try:
             rules = await self._policies.rules_of(call.tenant)
             verdict = await self._publisher(rules, route).publish(message)
@@ -143,12 +145,15 @@ class TopicTargetRunner:
                 renewed = await self._policies.renewed(call.tenant)
                 if renewed.key != rules.key:
                     verdict = await self._publisher(renewed, route).publish(message)
+            answered = type(verdict) is Receipt or isinstance(verdict, Failed)
         except BaseException:
             if ran_out(call, began):
                 self._breakers.failed(route.host, admission, Unanswered(_NO_ANSWER, sent=True))
             else:
                 self._breakers.released(route.host, admission)
             raise
+        finally:
+            loads.ended(load, began, answered)
         return verdict
 
     async def _not_sent(self, call: Call, verdict: Verdict, route: _Route, admission: CallPermit) -> Outcome | NotBegun:
@@ -187,7 +192,8 @@ class TopicTargetRunner:
         address = await self._broker(target, tenant)
         if isinstance(address, Failed):
             return address
-        route = _Route(tenant, address, opener_of(protocol_of(target.url)))
+        host = HostKey(tenant, address.url.raw_host or "", address.url.explicit_port or 0)
+        route = _Route(host, address, opener_of(protocol_of(target.url)))
         if target.credentials is UNSET and target.tls is UNSET and address.tls is None:
             if len(self._open_routes) >= MANY_ROUTES:
                 self._open_routes.clear()
