@@ -118,6 +118,12 @@ class Metrics:
         self.circuits_open = 0
         self.circuits_opened = 0
         self.retries = 0
+        # Of the transport; None: PostgreSQL is the queue.
+        self.transport_up: bool | None = None
+        self.offers_sent = 0
+        self.offers_taken = 0
+        self.offers_stale = 0
+        self.transport_fallbacks = 0
         self.ends: Counter[tuple[Kind, RunStatus]] = Counter()
         self.attempts: Counter[tuple[Kind, str]] = Counter()
         self.expectations_missed = dict.fromkeys(EXPECTATIONS, 0)
