@@ -1,7 +1,7 @@
--- Claim the runs that a transport has offered, as run/claim does, by their keys. $1 node, $2 incarnation; arrays: $3 job,
--- $4 lane, $5 scheduled_at, $6 serial, $7 token. An offer gives no right: it may be old, doubled or of a run that has
--- ended, so a run has to be as it was offered, without an owner, and due. One that another claim has locked is left to
--- that claim. num_nonnulls instead of IS NULL keeps the planner from the index of ready runs, all of which it would
+-- Claim the runs that a transport has offered, as run/claim does, by their keys. $1 node, $2 incarnation; arrays: $3
+-- job, $4 lane, $5 scheduled_at, $6 serial, $7 token. An offer gives no right: it may be old, doubled or of a run that
+-- has ended, so a run has to be as it was offered, without an owner, and due. One that another claim has locked is left
+-- to that claim. num_nonnulls instead of IS NULL keeps the planner from the index of ready runs, all of which it would
 -- read; and as everywhere, an evicted node must not claim after its own rescue.
 WITH fence AS MATERIALIZED (SELECT node FROM nodes WHERE node = $1 AND NOT evicted FOR KEY SHARE),
 picked AS MATERIALIZED (

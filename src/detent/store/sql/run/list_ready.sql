@@ -1,7 +1,7 @@
--- Runs that wait for a worker, or will within $1, to be offered to workers: the first $2 of each queue and priority, and
--- $3 in total. `pairs` skips through the index as queue/list_ready does, however many runs wait in each pair. Where there
--- are more pairs than fit, those that are read are drawn: the next scan draws others. Runs that wait for a place of a
--- concurrency key are due at infinity, so they are not listed.
+-- Runs that wait for a worker, or will within $1, to be offered to workers: the first $2 of each queue and priority,
+-- and $3 in total. `pairs` skips through the index as queue/list_ready does, however many runs wait in each pair. Where
+-- there are more pairs than fit, those that are read are drawn: the next scan draws others. Runs that wait for a place
+-- of a concurrency key are due at infinity, so they are not listed.
 WITH RECURSIVE pairs AS (
     (SELECT queue, priority FROM live_runs WHERE owner IS NULL AND lane >= 0
       ORDER BY queue, priority, not_before LIMIT 1)
