@@ -265,6 +265,20 @@ def _node(gauges: NodeGauges) -> Iterator[Metric]:
     yield held
 
 
+def _queues(signals: ClusterSignals) -> Iterator[Metric]:
+    from prometheus_client.core import GaugeMetricFamily
+
+    text = "Runs that wait for a worker in the queues of this name, of all tenants; of the 100 deepest."
+    waiting = GaugeMetricFamily("detent_queue_runs_ready", text, labels=["queue"])
+    text = "How long the oldest of them has waited; 0: none does."
+    oldest = GaugeMetricFamily("detent_queue_oldest_ready_seconds", text, labels=["queue"])
+    for name, depth in signals.queues.items():
+        waiting.add_metric([name], depth.runs)
+        oldest.add_metric([name], depth.oldest)
+    yield waiting
+    yield oldest
+
+
 def _cluster(signals: ClusterSignals) -> Iterator[Metric]:
     from prometheus_client.core import GaugeMetricFamily
 
@@ -306,6 +320,7 @@ def _cluster(signals: ClusterSignals) -> Iterator[Metric]:
         ("database_answer_seconds", "How long the database took to answer this.", signals.answer_seconds),
     ):
         yield GaugeMetricFamily(f"detent_{name}", text, float(value))
+    yield from _queues(signals)
     nodes = GaugeMetricFamily("detent_nodes", "Nodes that are alive or not yet removed.", labels=["state"])
     for state in NODE_STATES:
         nodes.add_metric([state], signals.nodes.get(state, 0))
