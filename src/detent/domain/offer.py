@@ -13,7 +13,8 @@ import msgspec
 
 class RunOffer(msgspec.Struct, frozen=True, gc=False, tag="run", tag_field="kind"):
     """A run waits in its queue, to be claimed by its key. `queue` is the number of the queue, which is also the
-    channel; `token` and `due` are those of the row when it was offered."""
+    channel; `token` and `due` are those of the row when it was offered. `run_id` is its key in the form of the API, for
+    programs that pull."""
 
     queue: int
     job: int
@@ -24,6 +25,7 @@ class RunOffer(msgspec.Struct, frozen=True, gc=False, tag="run", tag_field="kind
     revision: int
     priority: int
     due: datetime
+    run_id: str = ""
 
 
 class QueueOffer(msgspec.Struct, frozen=True, gc=False, tag="queue", tag_field="kind"):

@@ -21,10 +21,10 @@ from detent.node.celery import CeleryAccess, celery_access
 from detent.node.cluster_signals import CachedSignals
 from detent.node.console import reachable
 from detent.node.database import check_keys, opened_store, prepared_database
-from detent.node.offer import offer_of
 from detent.node.readiness import Readiness
 from detent.node.reporter import Demo, Reporter
 from detent.node.secrets import secret_values
+from detent.node.served import served_work
 from detent.node.session import Session
 from detent.node.shell import ShellAccess, check_shell_user, shell_access
 from detent.runtime.service import backoff
@@ -388,5 +388,5 @@ class Node:
     def _announce_once(self, listening: str | None, app: Detent | None, runners: dict[Any, Runner]) -> None:
         if not self._announced:
             self._announced = True
-            offer = None if self._demo else offer_of(self._settings, self._roles, app, list(runners))
-            self._reporter.started(listening, self._keys_needed, offer)
+            served = None if self._demo else served_work(self._settings, self._roles, app, list(runners))
+            self._reporter.started(listening, self._keys_needed, served)
