@@ -28,7 +28,9 @@ class SignalStore:
         )
         depths = await self._database.fetch(PoolName.REQUEST, sql.queue.READ_DEPTHS, MAX_COUNTED, MAX_QUEUES)
         return ClusterSignals(
-            queues={name: QueueDepth(runs, _seconds(oldest)) for name, runs, oldest in (depth.values() for depth in depths)},
+            queues={
+                name: QueueDepth(runs, _seconds(oldest)) for name, runs, oldest in (depth.values() for depth in depths)
+            },
             ticks_due=row["ticks_due"],
             oldest_due=_seconds(row["oldest_due"]),
             runs_ready=row["runs_ready"],
