@@ -160,6 +160,7 @@ FENCES: dict[str, tuple[str, ...]] = {
     # workers that pull: the lease is the fence
     "pull/claim": (
         "owner IS NULL AND lane >= 0",
+        "AND num_nonnulls(owner) = 0 AND lane >= 0",
         "FOR UPDATE SKIP LOCKED",
         "greatest(r.token,",
         "INSERT INTO pull_leases",
