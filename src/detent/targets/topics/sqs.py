@@ -15,8 +15,8 @@ import msgspec
 
 from detent.domain.run import Failed
 from detent.domain.topics import is_sqs_region
+from detent.runtime.aws_signature import AwsCredentials, signed_headers
 from detent.targets.text import one_line
-from detent.targets.topics.aws_signature import AwsCredentials, signed_headers
 from detent.targets.topics.http_service import ServiceAnswer, UnansweredError, failure_of_service, requests_to
 from detent.targets.topics.publisher import Answer, BrokerAddress, BrokerRefusedError, Dial, Receipt, TopicMessage
 from detent.targets.topics.sqs_messages import batches_of, entry_of, fits
