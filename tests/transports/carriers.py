@@ -1,0 +1,83 @@
+"""The brokers of the contract suite of transports, each a real server of `tests/topics/brokers.py`.
+
+To add one: a subclass of `Carrier` that says what it promises and how the broker loses everything; then its name in
+`CARRIERS`. A module of a transport has `open_transport(address, cluster, *, hold_seconds=HOLD_SECONDS)`, so that a test
+need not wait half a minute for what a lost worker had.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from importlib import import_module
+from typing import Any, ClassVar
+
+from detent.transports.transport import Transport
+from tests.support.brokers import PASSWORD, USER
+from tests.topics.brokers import BROKERS, Broker
+
+HOLD = 1.0
+
+
+class Carrier(ABC):
+    """A broker as a transport uses it. What it does not promise, the suite does not ask."""
+
+    broker_name: ClassVar[str]
+    """In `BROKERS` of tests/topics."""
+    module: ClassVar[str]
+    """In `detent.transports`."""
+    by_priority: ClassVar[bool] = True
+    """Of offers that are there, those of higher priority are taken first."""
+    deduplicates: ClassVar[bool] = True
+    """The same offer sent twice is delivered once."""
+    returns_at_close: ClassVar[bool] = True
+    """What a transport has taken returns at once when it is closed, without waiting for the end of the hold."""
+    hold_seconds: ClassVar[float] = HOLD
+    """For which an offer is held in tests."""
+    survives_kill: ClassVar[bool] = False
+    """Offers are there after kill -9, with the settings of the server in tests."""
+    holds_all: ClassVar[bool] = True
+    """While one worker holds offers, others can take every other offer of the channel."""
+    away_seconds: ClassVar[float] = 12.0
+    """Within which a call must fail when the broker is away."""
+
+    def __init__(self, broker: Broker) -> None:
+        self.broker = broker
+
+    @property
+    def can_restart(self) -> bool:
+        return self.broker.can_restart
+
+    def address(self, user: str = USER, password: str = PASSWORD) -> str:
+        """As DETENT_QUEUE names it."""
+        scheme, _, rest = self.broker.url.partition("://")
+        return f"{scheme}://{user}:{password}@{rest}" if self.broker.secured else self.broker.url
+
+    def transport(self, cluster: str, address: str | None = None, hold_seconds: float | None = None) -> Transport:
+        opener: Any = import_module(f"detent.transports.{self.module}").open_transport
+        made: Transport = opener(address or self.address(), cluster, hold_seconds=hold_seconds or self.hold_seconds)
+        return made
+
+    @abstractmethod
+    async def empty(self, cluster: str) -> None:
+        """Everything that the broker has of the cluster is lost."""
+
+
+class RedisCarrier(Carrier):
+    broker_name = "redis"
+    module = "redis"
+    survives_kill = True
+
+    async def empty(self, cluster: str) -> None:
+        broker: Any = self.broker
+        async with broker.client() as client:
+            await client.flushall()
+            await client.script_flush()
+
+
+class ValkeyCarrier(RedisCarrier):
+    broker_name = "valkey"
+
+
+CARRIERS: dict[str, type[Carrier]] = {"redis": RedisCarrier, "valkey": ValkeyCarrier}
+
+assert {kind.broker_name for kind in CARRIERS.values()} <= set(BROKERS)
