@@ -78,6 +78,13 @@ class ValkeyCarrier(RedisCarrier):
     broker_name = "valkey"
 
 
-CARRIERS: dict[str, type[Carrier]] = {"redis": RedisCarrier, "valkey": ValkeyCarrier}
+# Here, because they are made of what is above.
+from tests.transports.queue_carriers import KafkaCarrier, RabbitCarrier, SqsCarrier  # noqa: E402
+
+CARRIERS: dict[str, type[Carrier]] = {
+    "redis": RedisCarrier,
+    "valkey": ValkeyCarrier,
+    "rabbitmq": RabbitCarrier,
+}
 
 assert {kind.broker_name for kind in CARRIERS.values()} <= set(BROKERS)

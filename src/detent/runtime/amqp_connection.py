@@ -104,6 +104,8 @@ class AmqpConnection(asyncio.Protocol):
         self._buffer = bytearray()
         self._channels: dict[int, AmqpChannel] = {}
         self._replies: dict[int, asyncio.Future[FrameTypes]] = {}
+        self._unwanted: dict[int, int] = {}
+        """Replies that will come to questions which were cancelled, by channel."""
         self._frame_max = MAX_FRAME_BYTES
         self._heartbeat_seconds = heartbeat_seconds
         self._heard_at = self._loop.time()
@@ -163,6 +165,8 @@ class AmqpConnection(asyncio.Protocol):
             found = await answer
         finally:
             del self._replies[channel]
+            if answer.cancelled():
+                self._unwanted[channel] = self._unwanted.get(channel, 0) + 1
         if not isinstance(found, reply):
             raise ConnectionError(f"the broker answered with {found.name} where {reply.__name__} was expected")
         return found
@@ -213,6 +217,8 @@ class AmqpConnection(asyncio.Protocol):
                 self.blocked = None
             case Heartbeat():
                 pass
+            case _ if self._unwanted.get(number):
+                self._unwanted[number] -= 1
             case _:
                 waiting = self._replies.get(number)
                 if waiting is not None and not waiting.done():
@@ -220,6 +226,7 @@ class AmqpConnection(asyncio.Protocol):
 
     def _close_channel(self, number: int, closed: ClosedChannel) -> None:
         channel = self._channels.pop(number, None)
+        self._unwanted.pop(number, None)
         if channel is not None:
             channel.closed = closed
             channel.lose(closed.text)
