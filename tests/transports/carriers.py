@@ -78,13 +78,6 @@ class ValkeyCarrier(RedisCarrier):
     broker_name = "valkey"
 
 
-# Here, because they are made of what is above.
-from tests.transports.queue_carriers import KafkaCarrier, RabbitCarrier, SqsCarrier  # noqa: E402
-
-CARRIERS: dict[str, type[Carrier]] = {
-    "redis": RedisCarrier,
-    "valkey": ValkeyCarrier,
-    "rabbitmq": RabbitCarrier,
-}
+CARRIERS: dict[str, type[Carrier]] = {"redis": RedisCarrier, "valkey": ValkeyCarrier}
 
 assert {kind.broker_name for kind in CARRIERS.values()} <= set(BROKERS)
