@@ -13,7 +13,7 @@ from typing import Any, ClassVar
 
 from detent.transports.transport import Transport
 from tests.support.brokers import PASSWORD, USER
-from tests.topics.brokers import BROKERS, Broker
+from tests.topics.brokers import Broker
 
 HOLD = 1.0
 
@@ -26,31 +26,34 @@ class Carrier(ABC):
     module: ClassVar[str]
     """In `detent.transports`."""
     by_priority: ClassVar[bool] = True
-    """Of offers that are there, those of higher priority are taken first."""
+    """Of offers that are there, those of much higher priority are taken first."""
     deduplicates: ClassVar[bool] = True
     """The same offer sent twice is delivered once."""
+    forgets_seconds: ClassVar[float] = 0.0
+    """After so long, an offer that is sent again is no duplicate of one that was finished."""
     returns_at_close: ClassVar[bool] = True
     """What a transport has taken returns at once when it is closed, without waiting for the end of the hold."""
     hold_seconds: ClassVar[float] = HOLD
-    """For which an offer is held in tests."""
-    survives_kill: ClassVar[bool] = False
-    """Offers are there after kill -9, with the settings of the server in tests."""
-    holds_all: ClassVar[bool] = True
-    """While one worker holds offers, others can take every other offer of the channel."""
+    """For which an offer is held in tests that wait for its end."""
+    may_double: ClassVar[bool] = False
+    """While workers come and go, an offer may be with two of them."""
+    counts: ClassVar[bool] = True
+    """`depth` has the number of offers at once."""
+    relayed: ClassVar[bool] = True
+    """Its clients connect to the address that they are given, and to no other."""
+    can_secure: ClassVar[bool] = True
+    can_encrypt: ClassVar[bool] = True
     away_seconds: ClassVar[float] = 12.0
-    """Within which a call must fail when the broker is away."""
+    """Within which a call fails when the broker is away."""
 
     def __init__(self, broker: Broker) -> None:
         self.broker = broker
 
-    @property
-    def can_restart(self) -> bool:
-        return self.broker.can_restart
-
-    def address(self, user: str = USER, password: str = PASSWORD) -> str:
+    def address(self, user: str = USER, password: str = PASSWORD, port: int | None = None) -> str:
         """As DETENT_QUEUE names it."""
         scheme, _, rest = self.broker.url.partition("://")
-        return f"{scheme}://{user}:{password}@{rest}" if self.broker.secured else self.broker.url
+        rest = rest.replace(f":{self.broker.port}", f":{port or self.broker.port}")
+        return f"{scheme}://{user}:{password}@{rest}" if self.broker.secured else f"{scheme}://{rest}"
 
     def transport(self, cluster: str, address: str | None = None, hold_seconds: float | None = None) -> Transport:
         opener: Any = import_module(f"detent.transports.{self.module}").open_transport
@@ -65,7 +68,6 @@ class Carrier(ABC):
 class RedisCarrier(Carrier):
     broker_name = "redis"
     module = "redis"
-    survives_kill = True
 
     async def empty(self, cluster: str) -> None:
         broker: Any = self.broker
@@ -76,8 +78,7 @@ class RedisCarrier(Carrier):
 
 class ValkeyCarrier(RedisCarrier):
     broker_name = "valkey"
+    can_encrypt = False  # the server of the wheel is built without TLS
 
 
 CARRIERS: dict[str, type[Carrier]] = {"redis": RedisCarrier, "valkey": ValkeyCarrier}
-
-assert {kind.broker_name for kind in CARRIERS.values()} <= set(BROKERS)

@@ -37,7 +37,7 @@ def cluster() -> str:
 
 @pytest.fixture
 async def connect(carrier: Carrier, cluster: str) -> AsyncIterator[Connect]:
-    """Opens transports: to the cluster of the test unless it names another one, as another process would."""
+    """Opens transports as other processes would: to the cluster of the test, unless it names another one."""
     opened: list[Transport] = []
 
     async def connect(

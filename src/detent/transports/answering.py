@@ -18,12 +18,13 @@ _CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f]+")
 @asynccontextmanager
 async def answering(peer: str, seconds: float, *failures: type[Exception]) -> AsyncIterator[None]:
     """`peer` is the host and port of the broker, without credentials."""
+    caught = (*failures, OSError)
     try:
         async with asyncio.timeout(seconds):
             yield
     except TimeoutError as error:
         raise TransportAwayError(f"{peer} did not answer within {seconds:g} s.") from error
-    except (*failures, OSError) as error:
+    except caught as error:
         raise TransportAwayError(f"{peer} cannot be used: {words_of(error)}.") from error
 
 
