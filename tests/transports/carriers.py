@@ -81,4 +81,12 @@ class ValkeyCarrier(RedisCarrier):
     can_encrypt = False  # the server of the wheel is built without TLS
 
 
-CARRIERS: dict[str, type[Carrier]] = {"redis": RedisCarrier, "valkey": ValkeyCarrier}
+# Here, because they are made of what is above.
+from tests.transports.queue_carriers import RabbitCarrier, SqsCarrier  # noqa: E402
+
+CARRIERS: dict[str, type[Carrier]] = {
+    "redis": RedisCarrier,
+    "valkey": ValkeyCarrier,
+    "rabbitmq": RabbitCarrier,
+    "sqs": SqsCarrier,
+}

@@ -29,6 +29,7 @@ class SqsCarrier(Carrier):
     module = "sqs"
     by_priority = False
     deduplicates = False
+    can_secure = can_encrypt = False  # moto takes every key, and its server has no TLS
 
     def address(self, user: str = "AKIATEST", password: str = "secret", port: int | None = None) -> str:
         return f"sqs://{user}:{password}@127.0.0.1:{port or self.broker.port}/?region=eu-central-1"

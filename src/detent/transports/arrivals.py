@@ -67,6 +67,10 @@ class Arrivals:
                 heaps.remove(first)
         return found
 
+    def first_priority(self, queues: Collection[int]) -> int | None:
+        """Of what a pop would give first."""
+        return max((-heap[0].rank for queue in queues if (heap := self._waiting.get(queue))), default=None)
+
     async def wait(self, seconds: float) -> None:
         """Until something arrives or changes, or the time is over."""
         sleeper = asyncio.get_running_loop().create_future()

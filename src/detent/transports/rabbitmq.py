@@ -33,8 +33,10 @@ DEFAULT_PRIORITY = 5
 BANDS = ("high", "normal", "low")
 MAX_PREFETCH = 2000
 WATCH_SECONDS = 0.1
-# How often an offer is sent to a queue that was deleted meanwhile.
-ATTEMPTS = 3
+SETTLE_SECONDS = 0.05
+# How often an offer is sent to a queue that was deleted, or was created a moment ago and refuses it.
+ATTEMPTS = 4
+ATTEMPT_SECONDS = 0.1
 
 
 def open_transport(address: str, cluster: str, *, hold_seconds: float = HOLD_SECONDS) -> RabbitTransport:
@@ -52,7 +54,8 @@ class _Consumer:
         self.name = name
         self.tag = tag
         self.prefetch = prefetch
-        self.unacknowledged = 0
+        self.taken = 0
+        """Of its deliveries, how many a take has given out that are not settled."""
 
 
 class _Held(NamedTuple):
@@ -90,22 +93,19 @@ class RabbitTransport:
 
     async def send(self, offers: Sequence[Offer]) -> None:
         messages = [(self._queue_of(offer.queue, _band(offer.priority)), encode_offer(offer)) for offer in offers]
-        for _ in range(ATTEMPTS):
+        for attempt in range(ATTEMPTS):
             if not messages:
                 return
+            await asyncio.sleep(attempt * ATTEMPT_SECONDS)
             channel = await self._publishing.channel()
             if channel.connection.blocked is not None:
-                raise TransportAwayError(
-                    f"{self._publishing.peer} accepts no offers now: {channel.connection.blocked}."
-                )
+                raise TransportAwayError(f"{self._publishing.peer} accepts no offers: {channel.connection.blocked}.")
             async with self._publishing.answering():
                 await channel.declare({name for name, _ in messages} - channel.declared)
                 missing = await channel.publish(messages)
             messages = [message for message in messages if message[0] in missing]
         if messages:
-            raise TransportAwayError(
-                f"The queue {messages[0][0]} is deleted again and again on {self._publishing.peer}."
-            )
+            raise TransportAwayError(f"{self._publishing.peer} does not store offers in the queue {messages[0][0]}.")
 
     async def depth(self, queues: Collection[int]) -> Mapping[int, ChannelDepth]:
         """Without what workers have: RabbitMQ does not say it to clients, nor how old a message is."""
@@ -164,19 +164,21 @@ class RabbitTransport:
 
     def _settle(self, channel: OfferConsuming, taken: Sequence[TakenOffer]) -> list[int]:
         """The tags that the broker still knows: it closes the channel for others."""
-        found = []
-        for _, receipt in taken:
-            held = self._held.pop(receipt.tag, None) if receipt.channel is channel else None
-            if held is not None:
-                held.consumer.unacknowledged -= 1
-                found.append(receipt.tag)
-        return found
+        known = (receipt.tag for _, receipt in taken if receipt.channel is channel)
+        return [tag for tag in known if self._drop(tag)]
+
+    def _drop(self, tag: int) -> bool:
+        held = self._held.pop(tag, None)
+        if held is not None and held.until is not None:
+            held.consumer.taken -= 1
+        return held is not None
 
     def _hold_on(self, taken: Sequence[TakenOffer]) -> None:
         until = monotonic() + self._hold
         for _, (channel, tag) in taken:
             held = self._held.get(tag) if channel is self._consuming.current else None
             if held is not None:
+                held.consumer.taken += held.until is None
                 self._held[tag] = held._replace(until=until)
 
     # --- consumers ---
@@ -198,6 +200,16 @@ class RabbitTransport:
             for name in unfit:
                 self._consume(channel, names[name], name, prefetch)
             self._plan_watch()
+        await self._settle_in(queues, min(BANDS.index(name.rpartition(".")[2]) for name in unfit))
+
+    async def _settle_in(self, queues: Collection[int], band: int) -> None:
+        """A new consumer is given time to bring something, or what is here already would precede a higher band."""
+        until = monotonic() + SETTLE_SECONDS
+        while (left := until - monotonic()) > 0:
+            first = self._arrivals.first_priority(queues)
+            if first is not None and BANDS.index(_band(first)) <= band:
+                return
+            await self._arrivals.wait(left)
 
     def _unfit(self, names: Mapping[str, int], prefetch: int) -> list[str]:
         return [name for name in names if not _fits(self._consumers.get(name), prefetch)]
@@ -226,7 +238,6 @@ class RabbitTransport:
             elif offer is None:
                 unknown.append(delivery.tag)
             else:
-                consumer.unacknowledged += 1
                 self._held[delivery.tag] = _Held(consumer, None)
                 arrived.append((offer, _Receipt(channel, delivery.tag)))
         if unwanted:
@@ -243,11 +254,18 @@ class RabbitTransport:
             self._held.clear()
             self._arrivals.discard(lambda receipt: receipt.channel is channel)
         else:
-            consumer = self._by_tag.pop(tag, None)
-            if consumer is not None:
-                channel.declared.discard(consumer.name)
-                del self._consumers[consumer.name]
+            self._queue_deleted(channel, tag)
         self._arrivals.wake()
+
+    def _queue_deleted(self, channel: OfferConsuming, tag: str) -> None:
+        consumer = self._by_tag.pop(tag, None)
+        if consumer is not None:
+            channel.declared.discard(consumer.name)
+            del self._consumers[consumer.name]
+        lost = {number for number, held in self._held.items() if held.until is None and held.consumer is consumer}
+        for number in lost:
+            del self._held[number]
+        self._arrivals.discard(lambda receipt: receipt.tag in lost)
 
     async def _begin_consuming(self, channel: OfferConsuming) -> None:
         channel.on_deliveries, channel.on_end = self._arrived, self._ended
@@ -274,10 +292,9 @@ class RabbitTransport:
         unasked = self._settle(channel, self._arrivals.unasked())
         now = monotonic()
         over = [tag for tag, held in self._held.items() if held.until is not None and held.until <= now]
-        for tag in over:
-            self._held.pop(tag).consumer.unacknowledged -= 1
-        if unasked or over:
-            channel.requeue(unasked + over)
+        returned = unasked + [tag for tag in over if self._drop(tag)]
+        if returned:
+            channel.requeue(returned)
 
     def _queue_of(self, queue: int, band: str) -> str:
         return f"{self._prefix}{queue}.{band}"
@@ -287,7 +304,7 @@ def _fits(consumer: _Consumer | None, prefetch: int) -> bool:
     """What is taken and unfinished counts in a prefetch. A new consumer costs a question: small changes are ignored."""
     if consumer is None:
         return False
-    return prefetch <= 2 * (consumer.prefetch - consumer.unacknowledged) and consumer.prefetch <= 4 * prefetch
+    return prefetch <= 2 * (consumer.prefetch - consumer.taken) and consumer.prefetch <= 4 * prefetch
 
 
 async def _with_confirms(channel: OfferPublishing) -> None:

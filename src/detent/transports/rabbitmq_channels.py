@@ -52,6 +52,7 @@ class _Unconfirmed:
     def __init__(self, missing: int) -> None:
         self.missing = missing
         self.returned: set[str] = set()
+        self.refused: set[str] = set()
         self.done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
 
 
@@ -59,11 +60,11 @@ class OfferPublishing(DeclaringChannel):
     def __init__(self, connection: AmqpConnection, number: int, frame_max: int) -> None:
         super().__init__(connection, number, frame_max)
         self._tag = 0
-        self._under_way: dict[int, _Unconfirmed] = {}
+        self._under_way: dict[int, tuple[_Unconfirmed, str]] = {}
 
     async def publish(self, messages: Sequence[tuple[str, bytes]]) -> set[str]:
-        """Messages with the names of their queues; returns when the broker has them on disk. Answers which queues do
-        not exist: their messages were not taken. Raises ConnectionError."""
+        """Messages with the names of their queues; returns when the broker has them on disk. Answers the queues that
+        have not taken all of theirs: they do not exist, or have no leader yet. Raises ConnectionError."""
         batch = _Unconfirmed(len(messages))
         for first in range(0, len(messages), AT_ONCE):
             if first:
@@ -72,7 +73,7 @@ class OfferPublishing(DeclaringChannel):
         await batch.done
         missing = batch.returned.intersection(name for name, _ in messages)
         self.declared -= missing
-        return missing
+        return missing | batch.refused
 
     def _write(self, batch: _Unconfirmed, messages: Sequence[tuple[str, bytes]]) -> None:
         if not self.is_open:
@@ -80,7 +81,7 @@ class OfferPublishing(DeclaringChannel):
         data: list[bytes] = []
         for name, body in messages:
             self._tag += 1
-            self._under_way[self._tag] = batch
+            self._under_way[self._tag] = batch, name
             data += (_publish(name, self.number), _header(len(body), self.number))
             data.append(marshal(ContentBody(body), self.number))
         self.connection.write(b"".join(data))
@@ -89,7 +90,7 @@ class OfferPublishing(DeclaringChannel):
         """A returned message comes before its confirmation, and does not say to which `publish` it belongs."""
         match frame:
             case Basic.Return():
-                for batch in set(self._under_way.values()):
+                for batch in {batch for batch, _ in self._under_way.values()}:
                     batch.returned.add(frame.routing_key or "")
             case Basic.Ack() | Basic.Nack():
                 self._confirm(frame.delivery_tag or 0, bool(frame.multiple), isinstance(frame, Basic.Ack))
@@ -97,17 +98,17 @@ class OfferPublishing(DeclaringChannel):
     def _confirm(self, tag: int, multiple: bool, taken: bool) -> None:
         tags = [each for each in self._under_way if each <= tag] if multiple else [tag]
         for each in tags:
-            batch = self._under_way.pop(each, None)
-            if batch is None or batch.done.done():
+            if each not in self._under_way:
                 continue
+            batch, name = self._under_way.pop(each)
             batch.missing -= 1
             if not taken:
-                batch.done.set_exception(ConnectionError("it refused an offer (basic.nack), which it could not store"))
-            elif not batch.missing:
+                batch.refused.add(name)
+            if not batch.missing and not batch.done.done():
                 batch.done.set_result(None)
 
     def lose(self, reason: str) -> None:
-        batches, self._under_way = set(self._under_way.values()), {}
+        batches, self._under_way = {batch for batch, _ in self._under_way.values()}, {}
         for batch in batches:
             if not batch.done.done():
                 batch.done.set_exception(ConnectionError(reason))
