@@ -82,11 +82,12 @@ class ValkeyCarrier(RedisCarrier):
 
 
 # Here, because they are made of what is above.
-from tests.transports.queue_carriers import RabbitCarrier, SqsCarrier  # noqa: E402
+from tests.transports.queue_carriers import KafkaCarrier, RabbitCarrier, SqsCarrier  # noqa: E402
 
 CARRIERS: dict[str, type[Carrier]] = {
     "redis": RedisCarrier,
     "valkey": ValkeyCarrier,
     "rabbitmq": RabbitCarrier,
     "sqs": SqsCarrier,
+    "kafka": KafkaCarrier,
 }

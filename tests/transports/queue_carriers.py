@@ -5,7 +5,10 @@ from __future__ import annotations
 import asyncio
 from typing import Any
 
+from detent.transports import kafka_settings
+from tests.topics.brokers import Broker
 from tests.transports.carriers import Carrier
+from tests.transports.kafka_mock import TransportKafka
 
 
 class RabbitCarrier(Carrier):
@@ -42,3 +45,48 @@ class SqsCarrier(Carrier):
 def _delete_queues(client: Any, prefix: str) -> None:
     for url in client.list_queues(QueueNamePrefix=prefix).get("QueueUrls", []):
         client.delete_queue(QueueUrl=url)
+
+
+class KafkaCarrier(Carrier):
+    """The mock brokers of the client, or the cluster of KAFKA_BOOTSTRAP."""
+
+    broker_name = "kafka"
+    module = "kafka"
+    by_priority = False
+    deduplicates = False
+    may_double = True
+    counts = False
+    relayed = False
+    can_secure = can_encrypt = False
+
+    def __init__(self, broker: Broker) -> None:
+        kafka = TransportKafka(broker.folder)
+        kafka.start()
+        super().__init__(kafka)
+        if kafka.mock is not None:
+            # When workers come and go, the mock brokers wait for a second less than this; Kafka itself does not.
+            kafka_settings.SESSION_SECONDS = 2
+
+    async def empty(self, cluster: str) -> None:
+        broker: Any = self.broker
+        await asyncio.to_thread(_empty_topics, broker, f"detent.{cluster}.")
+
+
+def _empty_topics(broker: TransportKafka, prefix: str) -> None:
+    """A cluster deletes the topics; the mock brokers can only delete the records."""
+    from confluent_kafka import Consumer, TopicPartition
+    from confluent_kafka.admin import AdminClient
+
+    admin = AdminClient({"bootstrap.servers": broker.server.bootstrap})
+    topics = {name: len(topic.partitions) for name, topic in admin.list_topics(timeout=10).topics.items()}
+    ours = {name: partitions for name, partitions in topics.items() if name.startswith(prefix)}
+    if broker.mock is None:
+        for deleted in admin.delete_topics(list(ours)).values():
+            deleted.result(20)
+        return
+    consumer = Consumer({"bootstrap.servers": broker.server.bootstrap, "group.id": "test"})
+    for name, partitions in ours.items():
+        for partition in range(partitions):
+            _, high = consumer.get_watermark_offsets(TopicPartition(name, partition), timeout=10)
+            broker.mock.delete_records(name, partition, high)
+    consumer.close()
