@@ -11,6 +11,7 @@ from abc import ABC, abstractmethod
 from importlib import import_module
 from typing import Any, ClassVar
 
+from detent.transports.nats_stream import DUPLICATE_SECONDS
 from detent.transports.transport import Transport
 from tests.support.brokers import PASSWORD, USER
 from tests.topics.brokers import Broker
@@ -81,13 +82,21 @@ class ValkeyCarrier(RedisCarrier):
     can_encrypt = False  # the server of the wheel is built without TLS
 
 
-# Here, because they are made of what is above.
-from tests.transports.queue_carriers import KafkaCarrier, RabbitCarrier, SqsCarrier  # noqa: E402
+class NatsCarrier(Carrier):
+    broker_name = "nats"
+    module = "nats"
+    forgets_seconds = DUPLICATE_SECONDS + 0.1
 
-CARRIERS: dict[str, type[Carrier]] = {
-    "redis": RedisCarrier,
-    "valkey": ValkeyCarrier,
-    "rabbitmq": RabbitCarrier,
-    "sqs": SqsCarrier,
-    "kafka": KafkaCarrier,
-}
+    async def empty(self, cluster: str) -> None:
+        broker: Any = self.broker
+        client = await broker.client()
+        await client.jsm().delete_stream(f"detent-{cluster}")
+        await client.close()
+
+
+CARRIERS: dict[str, type[Carrier]] = {"redis": RedisCarrier, "valkey": ValkeyCarrier, "nats": NatsCarrier}
+
+# Here, because they are made of what is above.
+from tests.transports.queue_carriers import QUEUE_CARRIERS  # noqa: E402
+
+CARRIERS.update(QUEUE_CARRIERS)

@@ -6,6 +6,7 @@ import asyncio
 from typing import Any
 
 from detent.transports import kafka_settings
+from detent.transports.kafka_member import PAUSE_SECONDS
 from tests.topics.brokers import Broker
 from tests.transports.carriers import Carrier
 from tests.transports.kafka_mock import TransportKafka
@@ -70,6 +71,7 @@ class KafkaCarrier(Carrier):
     async def empty(self, cluster: str) -> None:
         broker: Any = self.broker
         await asyncio.to_thread(_empty_topics, broker, f"detent.{cluster}.")
+        await asyncio.sleep(PAUSE_SECONDS * 2)  # a client that pauses drops what it has fetched ahead
 
 
 def _empty_topics(broker: TransportKafka, prefix: str) -> None:
@@ -90,3 +92,6 @@ def _empty_topics(broker: TransportKafka, prefix: str) -> None:
             _, high = consumer.get_watermark_offsets(TopicPartition(name, partition), timeout=10)
             broker.mock.delete_records(name, partition, high)
     consumer.close()
+
+
+QUEUE_CARRIERS: dict[str, type[Carrier]] = {"rabbitmq": RabbitCarrier, "sqs": SqsCarrier, "kafka": KafkaCarrier}

@@ -18,7 +18,7 @@ _CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f]+")
 @asynccontextmanager
 async def answering(peer: str, seconds: float, *failures: type[Exception]) -> AsyncIterator[None]:
     """`peer` is the host and port of the broker, without credentials."""
-    caught = (*failures, OSError)
+    caught: tuple[type[Exception], ...] = (*failures, OSError)
     try:
         async with asyncio.timeout(seconds):
             yield

@@ -6,7 +6,8 @@ nor hold a single record. What is given back, or held for too long, is therefore
 worker where there is one, and then counts as finished. When a worker comes, goes or is lost, the partitions are
 distributed again, and whoever gets one begins at its position: what was taken from it and not finished returns.
 
-A worker that does not take leaves the group after `IDLE_SECONDS`, so that its partitions go to workers that do.
+A worker that does not take leaves the group after `IDLE_SECONDS`, so that its partitions go to workers that do; also
+then, what it has not finished returns.
 """
 
 from __future__ import annotations
@@ -63,6 +64,7 @@ class KafkaTransport:
         self._asked_at = 0.0
         self._failures = 0
         self._failure = ""
+        self._is_away = False
         self._watch: asyncio.TimerHandle | None = None
         self._background: set[asyncio.Task[None]] = set()
 
@@ -70,6 +72,7 @@ class KafkaTransport:
 
     async def open(self) -> None:
         await (await self._opened()).check()
+        self._is_away = False
 
     async def send(self, offers: Sequence[Offer]) -> None:
         if offers:
@@ -106,19 +109,19 @@ class KafkaTransport:
             self._want()
 
     async def finish(self, taken: Sequence[TakenOffer]) -> None:
-        if taken:
-            self._member_now()
-            self._finish([each.receipt for each in taken])
+        self._finish([each.receipt for each in self._still_held(taken)])
 
     async def give_back(self, taken: Sequence[TakenOffer]) -> None:
-        if taken:
-            self._member_now()
-            await self._send_again([each for each in taken if self._is_current(each.receipt)])
+        await self._send_again(self._still_held(taken))
 
     async def extend(self, taken: Sequence[TakenOffer]) -> None:
-        if taken:
-            self._member_now()
-            self._hold_on([each for each in taken if each.receipt in self._held])
+        self._hold_on(self._still_held(taken))
+
+    def _still_held(self, taken: Sequence[TakenOffer]) -> list[TakenOffer]:
+        """What else there was has returned, because of its partition or its time."""
+        if taken and self._is_away:
+            raise TransportAwayError(f"{self._address.servers} cannot be used: {self._failure}.")
+        return [each for each in taken if each.receipt in self._held]
 
     async def close(self) -> None:
         if self._watch is not None:
@@ -157,6 +160,8 @@ class KafkaTransport:
 
     async def _send_again(self, taken: Sequence[TakenOffer]) -> None:
         """Into partitions that are not of this worker, as far as there are any."""
+        if not taken:
+            return
         topics = await self._opened()
         records = []
         for each in taken:
@@ -195,11 +200,6 @@ class KafkaTransport:
     def _want(self) -> None:
         if self._member is not None:
             self._member.want(max(0, self._limits - len(self._arrivals)))
-
-    def _member_now(self) -> GroupMember:
-        if self._member is None:
-            raise TransportAwayError(f"The connection to {self._address.servers} broke: what was taken has returned.")
-        return self._member
 
     def _leave(self) -> asyncio.Future[None] | None:
         member, self._member = self._member, None
@@ -256,6 +256,7 @@ class KafkaTransport:
     def _fail(self, words: str) -> None:
         self._failures += 1
         self._failure = words
+        self._is_away = True
         self._leave()
         self._arrivals.wake()
 
@@ -270,7 +271,7 @@ class KafkaTransport:
             for each in over:  # until they are sent again
                 self._held[each.receipt] = each, now + self._hold
             self._in_background(self._send_again(returned))
-        elif not self._limits and not self._held and now - self._asked_at > IDLE_SECONDS:
+        elif not self._limits and now - self._asked_at > IDLE_SECONDS:
             self._leave()
         if self._member is not None:
             self._watch = asyncio.get_running_loop().call_later(WATCH_SECONDS, self._look)

@@ -8,6 +8,7 @@ from collections.abc import Callable, Collection, Sequence
 from contextlib import suppress
 from typing import Any, NamedTuple, TypeVar
 
+from detent.runtime.clock import monotonic
 from detent.transports.answering import ANSWER_SECONDS
 from detent.transports.kafka_settings import (
     AWAY,
@@ -22,6 +23,7 @@ from detent.transports.kafka_settings import (
 from detent.transports.transport import TransportAwayError
 
 READ_SECONDS = 0.2
+STEP_SECONDS = 0.5
 CLOSE_SECONDS = 3.0
 ATTEMPTS = 3
 # The client waits by itself for what takes longer; this thread only must not wait for ever.
@@ -91,8 +93,7 @@ class KafkaTopics:
 
     async def check(self) -> None:
         """Raises TransportAwayError if the cluster does not answer."""
-        self._failure = None
-        await self._ask(lambda: self._producer.list_topics(timeout=ANSWER_SECONDS))
+        await self._ask(self._metadata)
 
     async def ensure(self, topics: Collection[str]) -> None:
         unknown = [topic for topic in topics if topic not in self._partitions]
@@ -170,17 +171,28 @@ class KafkaTopics:
         if error.name() in AWAY:
             self._failure = kafka_words(error)
 
+    def _metadata(self, topic: str | None = None) -> Any:
+        """In short steps: the client would wait for its whole time though it knows that no broker is there."""
+        self._failure = None
+        until = monotonic() + ANSWER_SECONDS
+        while True:
+            try:
+                return self._producer.list_topics(*(() if topic is None else (topic,)), timeout=STEP_SECONDS)
+            except self._kafka.KafkaException:
+                if self._failure is not None or monotonic() > until:
+                    raise
+
     def _create(self, topics: Sequence[str]) -> None:
         """Looked for first: a user that may not create topics can use those that others have created."""
         with self._creating:
-            cluster = self._producer.list_topics(timeout=ANSWER_SECONDS)
+            cluster = self._metadata()
             found = cluster.topics
             missing = [topic for topic in topics if topic not in found]
             # Without a known controller (mock brokers have none), a topic is created when a producer asks for it.
             if missing and cluster.controller_id in cluster.brokers:
                 self._create_missing(missing)
             for topic in topics:
-                described = found.get(topic) or self._producer.list_topics(topic, timeout=ANSWER_SECONDS).topics[topic]
+                described = found.get(topic) or self._metadata(topic).topics[topic]
                 if described.partitions:
                     self._partitions[topic] = len(described.partitions)
 

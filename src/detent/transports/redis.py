@@ -30,6 +30,7 @@ from redis.exceptions import RedisError
 
 from detent.domain.offer import Offer, decode_offer, encode_offer
 from detent.transports.answering import ANSWER_SECONDS, answering
+from detent.transports.held import HeldDeliveries
 from detent.transports.redis_scripts import DEPTH, EXTEND, GIVE_BACK, KEPT_SECONDS, TAKE
 from detent.transports.transport import HOLD_SECONDS, ChannelDepth, TakenOffer, TransportAwayError
 
@@ -72,7 +73,7 @@ class RedisTransport:
         self._take, self._give_back = self._redis.register_script(TAKE), self._redis.register_script(GIVE_BACK)
         self._extend, self._depth = self._redis.register_script(EXTEND), self._redis.register_script(DEPTH)
         self._instance, self._takes = token_hex(6), 0
-        self._held: dict[_Receipt, float] = {}
+        self._held = HeldDeliveries(hold_seconds)
 
     async def open(self) -> None:
         async with self._answering():
@@ -115,22 +116,18 @@ class RedisTransport:
             await self._sleep(order, min(left, LONGEST_SLEEP, (next_due - present) / 1_000_000))
 
     async def finish(self, taken: Sequence[TakenOffer]) -> None:
-        await self._remove(self._released(taken))
+        await self._remove(self._held.release(taken))
 
     async def give_back(self, taken: Sequence[TakenOffer]) -> None:
-        for keys, arguments in self._by_queue(self._released(taken)):
+        for keys, arguments in self._by_queue(self._held.release(taken)):
             async with self._answering():
                 await self._give_back(keys=keys, args=arguments)
 
     async def extend(self, taken: Sequence[TakenOffer]) -> None:
-        receipts = [each.receipt for each in taken]
-        for keys, arguments in self._by_queue(receipts):
+        for keys, arguments in self._by_queue([each.receipt for each in taken]):
             async with self._answering():
                 await self._extend(keys=keys, args=[self._hold, *arguments])
-        until = asyncio.get_running_loop().time() + self._hold / 1_000_000
-        for receipt in receipts:
-            if self._held.pop(receipt, None) is not None:
-                self._held[receipt] = until
+        self._held.extend(taken)
 
     async def depth(self, queues: Collection[int]) -> Mapping[int, ChannelDepth]:
         numbers = list(queues)
@@ -142,7 +139,7 @@ class RedisTransport:
         return {queue: ChannelDepth(count, int(age) / 1_000_000 if age else None) for queue, count, age in counted}
 
     async def close(self) -> None:
-        held, self._held = self._held, {}
+        held = self._held.release_all()
         with suppress(TransportAwayError):
             for keys, arguments in self._by_queue(held):
                 async with self._answering():
@@ -169,12 +166,10 @@ class RedisTransport:
         """What is due, and otherwise when the next offer is."""
         self._takes += 1
         delivery = f"{self._instance}-{self._takes}"
-        until = asyncio.get_running_loop().time() + self._hold / 1_000_000
         async with self._answering():
             next_due, *found = await self._take(
                 keys=[self._key(queue) for queue in queues], args=[present, limit, self._hold, delivery]
             )
-        self._forget_returned()
         taken, unknown = [], []
         for index, member in zip(found[::2], found[1::2], strict=True):
             receipt = _Receipt(queues[index - 1], member)
@@ -182,30 +177,15 @@ class RedisTransport:
             if offer is None:
                 unknown.append(receipt)
             else:
-                self._held[receipt] = until
+                self._held.hold(receipt)
                 taken.append(TakenOffer(offer, receipt))
         await self._remove(unknown)
         return taken, float(next_due or "inf")
-
-    def _forget_returned(self) -> None:
-        """Deliveries stand in the order in which they were taken or extended, so the first are the oldest."""
-        now = asyncio.get_running_loop().time()
-        while self._held:
-            receipt, until = next(iter(self._held.items()))
-            if until > now:
-                return
-            del self._held[receipt]
 
     async def _sleep(self, queues: list[int], seconds: float) -> None:
         """Until an offer is sent, or so long."""
         async with self._answering():
             await self._redis.blpop([f"{self._key(queue)}:wake" for queue in queues], timeout=max(seconds, 0.001))
-
-    def _released(self, taken: Iterable[TakenOffer]) -> list[_Receipt]:
-        receipts = [each.receipt for each in taken]
-        for receipt in receipts:
-            self._held.pop(receipt, None)
-        return receipts
 
     async def _remove(self, receipts: Iterable[_Receipt]) -> None:
         members: defaultdict[int, list[bytes]] = defaultdict(list)
