@@ -95,3 +95,8 @@ class NatsCarrier(Carrier):
 
 
 CARRIERS: dict[str, type[Carrier]] = {"redis": RedisCarrier, "valkey": ValkeyCarrier, "nats": NatsCarrier}
+
+# Here, because they are made of what is above.
+from tests.transports.queue_carriers import QUEUE_CARRIERS  # noqa: E402
+
+CARRIERS.update(QUEUE_CARRIERS)
