@@ -72,6 +72,8 @@ class Attempts:
         self._timed = {kind for kind, runner in runners.items() if not getattr(runner, "keeps_time", False)}
         # A handler was interrupted here. A plain function cannot be: it may still run, and may end the process.
         self.left_behind = False
+        self.put_off_early = 0
+        """Runs that were put off before they had a slot."""
 
     async def run(self, held: HeldRun) -> None:
         """A run is given back only if its target was not called because the database did not answer; any other error
@@ -198,6 +200,7 @@ class Attempts:
         if not seconds:
             return False
         held.begun = True
+        self.put_off_early += 1
         self._put_off(held, seconds)
         return True
 

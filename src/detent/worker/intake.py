@@ -17,6 +17,8 @@ from detent.worker.queues.book import QueueBook
 from detent.worker.slots import Slots
 
 LARGEST_CLAIM = 1000
+# The part of a claim that has to be put off at once, so that the next one may be larger than the capacity.
+NEARLY_ALL = 0.9
 
 
 class Intake:
@@ -30,6 +32,7 @@ class Intake:
         self._book = book
         self.backlog = True
         self.behind: frozenset[int] = frozenset()  # the tenants of the backlog; none of them while it is unknown
+        self._passing = 0
 
     def left_behind(self, tenants: frozenset[int]) -> None:
         """A claim has left runs of these tenants behind; none: it left capacity."""
@@ -48,7 +51,15 @@ class Intake:
         """How many runs a claim may bring. Where the last claim left nothing behind, it keeps half the capacity free:
         ticks that are fired while it waits for its answer would otherwise have to wait as well."""
         capacity = min(self.free, LARGEST_CLAIM)
+        if capacity and self.backlog:
+            return max(capacity, self._passing)
         return capacity if self.backlog else (capacity + 1) // 2
+
+    def took_in(self, claimed: int, put_off: int) -> None:
+        """Of the runs of a claim, so many were put off at once, because their host does not answer. While nearly all
+        are, claims grow: such runs need no capacity, and those behind them wait for every claim."""
+        nearly_all = put_off > 0 and put_off >= NEARLY_ALL * claimed
+        self._passing = min(2 * claimed, LARGEST_CLAIM) if nearly_all else 0
 
     def slot_waits(self) -> bool:
         """Whether a slot is free for a tenant whose runs the last claim left behind, or may have."""

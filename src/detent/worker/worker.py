@@ -253,7 +253,9 @@ class Worker:
         if queues:
             self._retries.claimed(began)
         self._intake.left_behind(claimed.behind)
+        put_off = self._attempts.put_off_early
         self._accept(claimed.claims)
+        self._intake.took_in(len(claimed.claims), self._attempts.put_off_early - put_off)
         if self._intake.backlog and (self.free_capacity or self._intake.slot_waits()):
             return 0.0
         if self.offers is not None:
