@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import socket
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from datetime import timedelta
 from typing import Any
@@ -20,6 +20,7 @@ from detent.jobs.serving import ServingCheck
 from detent.node.session import Session
 from detent.settings.settings import Settings
 from detent.store import Store
+from detent.store.live_runs import LiveRunStore
 from detent.targets.breaker import HostBreakers
 from detent.targets.host_loads import HostLoads
 from detent.targets.http import HttpTargetRunner
@@ -113,14 +114,25 @@ async def test_ticks_of_a_dead_host_wait_and_all_succeed_when_it_is_back(
     assert metrics.circuits_open == 0
 
 
-async def test_runs_of_a_host_whose_circuit_is_open_take_no_slot(
-    look: Any, session: Session, metrics: Metrics, host: int
+async def test_runs_of_a_host_whose_circuit_is_open_take_no_slot_and_come_in_larger_claims(
+    look: Any, session: Session, metrics: Metrics, host: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    limits: list[int] = []
+    usual = LiveRunStore.claim
+
+    async def claim(
+        self: LiveRunStore, node: int, incarnation: int, queues: Sequence[int], limit: int, **way: Any
+    ) -> Any:
+        limits.append(limit)
+        return await usual(self, node, incarnation, queues, limit, **way)
+
+    monkeypatch.setattr(LiveRunStore, "claim", claim)
     job = await add_job(look, None, definition=definition(host, schedule="every 1h", timeout_seconds=5))
-    await add_ready(look, job, await add_queue(look), RUNS * 5)
+    await add_ready(look, job, await add_queue(look), RUNS * 10)
     session.wakeups.runs_ready()
-    await until(lambda: metrics.put_off >= RUNS * 5, 30, "runs that are put off")
+    await until(lambda: metrics.put_off >= RUNS * 10, 30, "runs that are put off")
     assert metrics.starts <= RUNS
+    assert max(limits) > 4 * SLOTS  # half of them would wait in memory, if they could be called
 
 
 async def test_a_host_that_hangs_leaves_slots_for_hosts_that_answer(
