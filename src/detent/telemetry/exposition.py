@@ -10,7 +10,16 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 from detent.domain.schedule import tzdata_version
-from detent.telemetry.metrics import ENDS, KINDS, OUTCOMES, ClusterSignals, Distribution, Metrics, NodeGauges
+from detent.telemetry.metrics import (
+    ENDS,
+    KINDS,
+    OUTCOMES,
+    ClusterSignals,
+    Distribution,
+    Metrics,
+    NodeGauges,
+    QueueDepth,
+)
 from detent.version import __version__
 
 if TYPE_CHECKING:
@@ -65,7 +74,7 @@ def every_metric() -> Iterator[Metric]:
     metrics.certificate_expires_at = 0.0
     metrics.transport_up = False
     metrics.gauges = lambda: NodeGauges(0, 0, 0.0, 0.0, 0.0, 0.0, draining=False, held=False)
-    nothing = ClusterSignals(0, 0.0, 0, 0.0, 0, 0, 0, {}, 0, 0, 0, 0, 0, 0.0)
+    nothing = ClusterSignals(0, 0.0, 0, 0.0, 0, 0, 0, {}, 0, 0, 0, 0, 0, 0.0, queues={"default": QueueDepth(0, 0.0)})
     return Snapshot(metrics, nothing).collect()
 
 
