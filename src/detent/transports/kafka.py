@@ -6,8 +6,8 @@ nor hold a single record. What is given back, or held for too long, is therefore
 worker where there is one, and then counts as finished. When a worker comes, goes or is lost, the partitions are
 distributed again, and whoever gets one begins at its position: what was taken from it and not finished returns.
 
-A worker that does not take leaves the group after `IDLE_SECONDS`, so that its partitions go to workers that do; also
-then, what it has not finished returns.
+A worker that does not take leaves the group after `IDLE_SECONDS`, so that its partitions go to workers that do. What it
+has not finished then is sent again.
 """
 
 from __future__ import annotations
@@ -58,6 +58,8 @@ class KafkaTransport:
         self._opening = asyncio.Lock()
         self._member: GroupMember | None = None
         self._arrivals = Arrivals()
+        self._queues: set[int] = set()
+        """That takes have asked for."""
         self._positions: dict[Place, PartitionPositions] = {}
         self._held: dict[_Receipt, tuple[TakenOffer, float]] = {}
         self._limits = 0
@@ -130,6 +132,9 @@ class KafkaTransport:
         for task in self._background:
             task.cancel()
         await asyncio.gather(*self._background, return_exceptions=True)
+        with suppress(TimeoutError, TransportAwayError):
+            async with asyncio.timeout(CLOSE_SECONDS):
+                await self._send_all_again()
         ended = self._leave()
         topics, self._topics = self._topics, None
         with suppress(TimeoutError):
@@ -173,6 +178,12 @@ class KafkaTransport:
         await topics.produce(records)
         self._finish([each.receipt for each in taken])
 
+    async def _send_all_again(self) -> None:
+        """Before it leaves the group: otherwise, what is finished behind something unfinished would return too."""
+        if not self._is_away:
+            waiting = self._arrivals.pop(self._queues, len(self._arrivals))
+            await self._send_again([*waiting, *(taken for taken, _ in self._held.values())])
+
     # --- membership ---
 
     async def _opened(self) -> KafkaTopics:
@@ -183,6 +194,7 @@ class KafkaTransport:
         return self._topics
 
     async def _join(self, queues: Collection[int]) -> None:
+        self._queues.update(queues)
         names = {self._topic(queue) for queue in queues}
         topics = await self._opened()
         if self._member is None or not names <= self._member.topics:
@@ -271,10 +283,15 @@ class KafkaTransport:
             for each in over:  # until they are sent again
                 self._held[each.receipt] = each, now + self._hold
             self._in_background(self._send_again(returned))
-        elif not self._limits and now - self._asked_at > IDLE_SECONDS:
-            self._leave()
+        elif not self._limits and now - self._asked_at > IDLE_SECONDS and not self._background:
+            self._in_background(self._leave_idle())
         if self._member is not None:
             self._watch = asyncio.get_running_loop().call_later(WATCH_SECONDS, self._look)
+
+    async def _leave_idle(self) -> None:
+        await self._send_all_again()
+        if not self._limits:
+            self._leave()
 
     def _in_background(self, step: Coroutine[Any, Any, None]) -> None:
         """What fails here is tried again when its hold ends once more, or returns with its partition."""
