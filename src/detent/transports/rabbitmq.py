@@ -25,7 +25,7 @@ from yarl import URL
 from detent.domain.offer import Offer, decode_offer, encode_offer
 from detent.runtime.clock import monotonic
 from detent.transports.arrivals import Arrivals
-from detent.transports.rabbitmq_channels import Delivery, OfferConsuming, OfferPublishing
+from detent.transports.rabbitmq_channels import Delivery, OfferConsuming, OfferPublishing, QueueMessage
 from detent.transports.rabbitmq_link import RabbitLink
 from detent.transports.transport import HOLD_SECONDS, ChannelDepth, TakenOffer, TransportAwayError
 
@@ -92,7 +92,9 @@ class RabbitTransport:
             await channel.set_prefetch(0)  # which changes nothing here, and shows that the broker answers
 
     async def send(self, offers: Sequence[Offer]) -> None:
-        messages = [(self._queue_of(offer.queue, _band(offer.priority)), encode_offer(offer)) for offer in offers]
+        messages = [
+            QueueMessage(self._queue_of(offer.queue, _band(offer.priority)), encode_offer(offer)) for offer in offers
+        ]
         for attempt in range(ATTEMPTS):
             if not messages:
                 return
@@ -101,11 +103,10 @@ class RabbitTransport:
             if channel.connection.blocked is not None:
                 raise TransportAwayError(f"{self._publishing.peer} accepts no offers: {channel.connection.blocked}.")
             async with self._publishing.answering():
-                await channel.declare({name for name, _ in messages} - channel.declared)
-                missing = await channel.publish(messages)
-            messages = [message for message in messages if message[0] in missing]
+                await channel.declare({message.queue for message in messages} - channel.declared)
+                messages = await channel.publish(messages)
         if messages:
-            raise TransportAwayError(f"{self._publishing.peer} does not store offers in the queue {messages[0][0]}.")
+            raise TransportAwayError(f"{self._publishing.peer} does not store offers in the queue {messages[0].queue}.")
 
     async def depth(self, queues: Collection[int]) -> Mapping[int, ChannelDepth]:
         """Without what workers have: RabbitMQ does not say it to clients, nor how old a message is."""
