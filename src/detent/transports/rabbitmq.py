@@ -33,6 +33,7 @@ DEFAULT_PRIORITY = 5
 BANDS = ("high", "normal", "low")
 MAX_PREFETCH = 2000
 WATCH_SECONDS = 0.1
+RENEW_SECONDS = 15.0
 SETTLE_SECONDS = 0.05
 # How often an offer is sent to a queue that was deleted, or was created a moment ago and refuses it.
 ATTEMPTS = 4
@@ -82,6 +83,7 @@ class RabbitTransport:
         self._by_tag: dict[str, _Consumer] = {}
         self._held: dict[int, _Held] = {}
         self._numbers = count(1)
+        self._heard_at = 0.0
         self._watch: asyncio.TimerHandle | None = None
 
     # --- the scheduler's side ---
@@ -133,7 +135,8 @@ class RabbitTransport:
                 if found or left <= 0:
                     self._hold_on(found)
                     return found
-                await self._arrivals.wait(left)
+                await self._arrivals.wait(min(left, RENEW_SECONDS))
+                await self._renew_if_silent()
 
     async def finish(self, taken: Sequence[TakenOffer]) -> None:
         if taken:
@@ -212,6 +215,17 @@ class RabbitTransport:
                 return
             await self._arrivals.wait(left)
 
+    async def _renew_if_silent(self) -> None:
+        """A queue that is deleted, and created by another client before this one hears of it, keeps a consumer that is
+        never served (RabbitMQ 3.10), and nothing reports it. A new channel costs little, and has new consumers."""
+        async with self._subscribing:
+            channel = self._consuming.current
+            if channel is None or self._held or monotonic() - self._heard_at < RENEW_SECONDS:
+                return
+            self._ended(channel, None)
+            async with self._consuming.answering():
+                await channel.connection.close_channel(channel)
+
     def _unfit(self, names: Mapping[str, int], prefetch: int) -> list[str]:
         return [name for name in names if not _fits(self._consumers.get(name), prefetch)]
 
@@ -230,6 +244,7 @@ class RabbitTransport:
     def _arrived(self, channel: OfferConsuming, deliveries: Sequence[Delivery]) -> None:
         if channel is not self._consuming.current:
             return
+        self._heard_at = monotonic()
         arrived, unwanted, unknown = [], [], []
         for delivery in deliveries:
             consumer = self._by_tag.get(delivery.consumer)
@@ -269,6 +284,7 @@ class RabbitTransport:
         self._arrivals.discard(lambda receipt: receipt.tag in lost)
 
     async def _begin_consuming(self, channel: OfferConsuming) -> None:
+        self._heard_at = monotonic()
         channel.on_deliveries, channel.on_end = self._arrived, self._ended
 
     # --- what nobody asks for, and holds that end ---
