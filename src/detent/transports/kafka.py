@@ -29,8 +29,10 @@ from detent.transports.kafka_topics import KafkaTopics, OutgoingRecord, in_threa
 from detent.transports.transport import HOLD_SECONDS, ChannelDepth, TakenOffer, TransportAwayError
 
 IDLE_SECONDS = 3.0
+# With offers in hand: it does not take while the database is slow, and should not lose them for it.
+HOLDING_IDLE_SECONDS = 8.0
 WATCH_SECONDS = 0.1
-CLOSE_SECONDS = 5.0
+CLOSE_SECONDS = 3.0
 
 
 def open_transport(address: str, cluster: str, *, hold_seconds: float = HOLD_SECONDS) -> KafkaTransport:
@@ -132,11 +134,13 @@ class KafkaTransport:
         for task in self._background:
             task.cancel()
         await asyncio.gather(*self._background, return_exceptions=True)
-        with suppress(TimeoutError, TransportAwayError):
-            async with asyncio.timeout(CLOSE_SECONDS):
-                await self._send_all_again()
-        ended = self._leave()
-        topics, self._topics = self._topics, None
+        try:
+            with suppress(TimeoutError, TransportAwayError):
+                async with asyncio.timeout(CLOSE_SECONDS):
+                    await self._send_all_again()
+        finally:
+            ended = self._leave()
+            topics, self._topics = self._topics, None
         with suppress(TimeoutError):
             async with asyncio.timeout(CLOSE_SECONDS):
                 if ended is not None:
@@ -279,11 +283,12 @@ class KafkaTransport:
         now = monotonic()
         over = [taken for taken, until in self._held.values() if until <= now]
         returned = [*self._arrivals.unasked(), *over]
+        idle = HOLDING_IDLE_SECONDS if self._held else IDLE_SECONDS
         if returned:
             for each in over:  # until they are sent again
                 self._held[each.receipt] = each, now + self._hold
             self._in_background(self._send_again(returned))
-        elif not self._limits and now - self._asked_at > IDLE_SECONDS and not self._background:
+        elif not self._limits and now - self._asked_at > idle and not self._background:
             self._in_background(self._leave_idle())
         if self._member is not None:
             self._watch = asyncio.get_running_loop().call_later(WATCH_SECONDS, self._look)

@@ -32,6 +32,7 @@ from detent.transports.transport import HOLD_SECONDS, ChannelDepth, TakenOffer, 
 DEFAULT_PRIORITY = 5
 BANDS = ("high", "normal", "low")
 MAX_PREFETCH = 2000
+SPARE_PREFETCH = 16
 WATCH_SECONDS = 0.1
 RENEW_SECONDS = 15.0
 SETTLE_SECONDS = 0.05
@@ -201,10 +202,12 @@ class RabbitTransport:
             async with self._consuming.answering():
                 await channel.declare(set(unfit) - channel.declared)
                 await channel.set_prefetch(prefetch)
+            silent = [name for name in unfit if _is_silent(self._consumers.get(name))]
             for name in unfit:
                 self._consume(channel, names[name], name, prefetch)
             self._plan_watch()
-        await self._settle_in(queues, min(BANDS.index(name.rpartition(".")[2]) for name in unfit))
+        if silent:
+            await self._settle_in(queues, min(BANDS.index(name.rpartition(".")[2]) for name in silent))
 
     async def _settle_in(self, queues: Collection[int], band: int) -> None:
         """A new consumer is given time to bring something, or what is here already would precede a higher band."""
@@ -321,7 +324,12 @@ def _fits(consumer: _Consumer | None, prefetch: int) -> bool:
     """What is taken and unfinished counts in a prefetch. A new consumer costs a question: small changes are ignored."""
     if consumer is None:
         return False
-    return prefetch <= 2 * (consumer.prefetch - consumer.taken) and consumer.prefetch <= 4 * prefetch
+    return prefetch <= 2 * (consumer.prefetch - consumer.taken) and consumer.prefetch <= 8 * prefetch + SPARE_PREFETCH
+
+
+def _is_silent(consumer: _Consumer | None) -> bool:
+    """Whether its queue may have offers that the broker could not deliver yet."""
+    return consumer is None or consumer.taken >= consumer.prefetch
 
 
 async def _with_confirms(channel: OfferPublishing) -> None:
