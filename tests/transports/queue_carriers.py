@@ -15,6 +15,7 @@ from tests.transports.kafka_mock import TransportKafka
 class RabbitCarrier(Carrier):
     broker_name = "rabbitmq"
     module = "rabbitmq"
+    long_tests = ("is_killed", "is_finished", "is_extended")  # it takes ten seconds to start
     deduplicates = False
 
     async def empty(self, cluster: str) -> None:
@@ -31,6 +32,9 @@ class RabbitCarrier(Carrier):
 class SqsCarrier(Carrier):
     broker_name = "sqs"
     module = "sqs"
+    # Reading from moto takes a time that grows with the length of the queue.
+    long_tests = ("many_workers", "at_the_same_time", "everything_arrives", "is_finished", "is_extended")
+    hold_seconds = 1.0  # it has whole seconds
     by_priority = False
     deduplicates = False
     can_secure = can_encrypt = False  # moto takes every key, and its server has no TLS
@@ -53,6 +57,8 @@ class KafkaCarrier(Carrier):
 
     broker_name = "kafka"
     module = "kafka"
+    # While workers come and go, the mock brokers wait for seconds.
+    long_tests = ("is_killed", "is_not_there", "is_woken", "no_more_than", "is_cancelled", "is_finished", "its_queues")
     by_priority = False
     deduplicates = False
     may_double = True

@@ -24,6 +24,7 @@ HEAD = struct.Struct(">BHI")
 """Of a frame: its type, its channel, the size of what follows."""
 END_BYTES = 1
 
+REPLY_SUCCESS = 200
 ACCESS_REFUSED, NOT_FOUND, PRECONDITION_FAILED = 403, 404, 406
 CONNECTION_FORCED, RESOURCE_ERROR, INTERNAL_ERROR = 320, 506, 541
 _PASSING = (CONNECTION_FORCED, RESOURCE_ERROR, INTERNAL_ERROR)
@@ -136,14 +137,14 @@ class AmqpConnection(asyncio.Protocol):
 
     async def close_channel(self, channel: AmqpChannel) -> None:
         if channel.is_open:
-            await channel.ask(
-                Channel.Close(reply_code=200, reply_text="", class_id=0, method_id=0), Channel.CloseOk
-            )  # fmt: skip
+            channel.closed = ClosedChannel(REPLY_SUCCESS, "it was closed here")
+            closing = Channel.Close(reply_code=REPLY_SUCCESS, reply_text="", class_id=0, method_id=0)
+            await channel.ask(closing, Channel.CloseOk)
         self._channels.pop(channel.number, None)
 
     def close(self) -> None:
         if self._transport is not None and not self.lost:
-            closing = Connection.Close(reply_code=200, reply_text="", class_id=0, method_id=0)
+            closing = Connection.Close(reply_code=REPLY_SUCCESS, reply_text="", class_id=0, method_id=0)
             self.write(marshal(closing, 0))
             self._transport.close()
 

@@ -6,8 +6,8 @@ nor hold a single record. What is given back, or held for too long, is therefore
 worker where there is one, and then counts as finished. When a worker comes, goes or is lost, the partitions are
 distributed again, and whoever gets one begins at its position: what was taken from it and not finished returns.
 
-A worker that does not take leaves the group after `IDLE_SECONDS`, so that its partitions go to workers that do; also
-then, what it has not finished returns.
+A worker that does not take leaves the group after `IDLE_SECONDS`, so that its partitions go to workers that do. What it
+has not finished then is sent again.
 """
 
 from __future__ import annotations
@@ -29,8 +29,10 @@ from detent.transports.kafka_topics import KafkaTopics, OutgoingRecord, in_threa
 from detent.transports.transport import HOLD_SECONDS, ChannelDepth, TakenOffer, TransportAwayError
 
 IDLE_SECONDS = 3.0
+# With offers in hand: it does not take while the database is slow, and should not lose them for it.
+HOLDING_IDLE_SECONDS = 8.0
 WATCH_SECONDS = 0.1
-CLOSE_SECONDS = 5.0
+CLOSE_SECONDS = 3.0
 
 
 def open_transport(address: str, cluster: str, *, hold_seconds: float = HOLD_SECONDS) -> KafkaTransport:
@@ -58,6 +60,8 @@ class KafkaTransport:
         self._opening = asyncio.Lock()
         self._member: GroupMember | None = None
         self._arrivals = Arrivals()
+        self._queues: set[int] = set()
+        """That takes have asked for."""
         self._positions: dict[Place, PartitionPositions] = {}
         self._held: dict[_Receipt, tuple[TakenOffer, float]] = {}
         self._limits = 0
@@ -130,8 +134,13 @@ class KafkaTransport:
         for task in self._background:
             task.cancel()
         await asyncio.gather(*self._background, return_exceptions=True)
-        ended = self._leave()
-        topics, self._topics = self._topics, None
+        try:
+            with suppress(TimeoutError, TransportAwayError):
+                async with asyncio.timeout(CLOSE_SECONDS):
+                    await self._send_all_again()
+        finally:
+            ended = self._leave()
+            topics, self._topics = self._topics, None
         with suppress(TimeoutError):
             async with asyncio.timeout(CLOSE_SECONDS):
                 if ended is not None:
@@ -173,6 +182,12 @@ class KafkaTransport:
         await topics.produce(records)
         self._finish([each.receipt for each in taken])
 
+    async def _send_all_again(self) -> None:
+        """Before it leaves the group: otherwise, what is finished behind something unfinished would return too."""
+        if not self._is_away:
+            waiting = self._arrivals.pop(self._queues, len(self._arrivals))
+            await self._send_again([*waiting, *(taken for taken, _ in self._held.values())])
+
     # --- membership ---
 
     async def _opened(self) -> KafkaTopics:
@@ -183,6 +198,7 @@ class KafkaTransport:
         return self._topics
 
     async def _join(self, queues: Collection[int]) -> None:
+        self._queues.update(queues)
         names = {self._topic(queue) for queue in queues}
         topics = await self._opened()
         if self._member is None or not names <= self._member.topics:
@@ -267,14 +283,20 @@ class KafkaTransport:
         now = monotonic()
         over = [taken for taken, until in self._held.values() if until <= now]
         returned = [*self._arrivals.unasked(), *over]
+        idle = HOLDING_IDLE_SECONDS if self._held else IDLE_SECONDS
         if returned:
             for each in over:  # until they are sent again
                 self._held[each.receipt] = each, now + self._hold
             self._in_background(self._send_again(returned))
-        elif not self._limits and now - self._asked_at > IDLE_SECONDS:
-            self._leave()
+        elif not self._limits and now - self._asked_at > idle and not self._background:
+            self._in_background(self._leave_idle())
         if self._member is not None:
             self._watch = asyncio.get_running_loop().call_later(WATCH_SECONDS, self._look)
+
+    async def _leave_idle(self) -> None:
+        await self._send_all_again()
+        if not self._limits:
+            self._leave()
 
     def _in_background(self, step: Coroutine[Any, Any, None]) -> None:
         """What fails here is tried again when its hold ends once more, or returns with its partition."""

@@ -177,7 +177,7 @@ class KafkaTopics:
         until = monotonic() + ANSWER_SECONDS
         while True:
             try:
-                return self._producer.list_topics(*(() if topic is None else (topic,)), timeout=STEP_SECONDS)
+                return self._producer.list_topics(topic, timeout=STEP_SECONDS)
             except self._kafka.KafkaException:
                 if self._failure is not None or monotonic() > until:
                     raise

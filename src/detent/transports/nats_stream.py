@@ -26,8 +26,8 @@ KEPT_SECONDS = 3600
 """An offer that no worker has taken is dropped after so long; a run that still waits was offered again."""
 UNUSED_SECONDS = 86_400
 """A consumer that no worker has used for so long is deleted by the server."""
-DUPLICATE_SECONDS = 2
-"""Two nodes may offer the same run within a second. What is offered again later is meant."""
+DUPLICATE_SECONDS = 1
+"""Two nodes may offer the same run at the same time. What is offered again later is meant."""
 MAX_WAITING = 8192
 """Each worker has one or two pull requests at a consumer."""
 

@@ -25,14 +25,16 @@ from yarl import URL
 from detent.domain.offer import Offer, decode_offer, encode_offer
 from detent.runtime.clock import monotonic
 from detent.transports.arrivals import Arrivals
-from detent.transports.rabbitmq_channels import Delivery, OfferConsuming, OfferPublishing
+from detent.transports.rabbitmq_channels import Delivery, OfferConsuming, OfferPublishing, QueueMessage
 from detent.transports.rabbitmq_link import RabbitLink
 from detent.transports.transport import HOLD_SECONDS, ChannelDepth, TakenOffer, TransportAwayError
 
 DEFAULT_PRIORITY = 5
 BANDS = ("high", "normal", "low")
 MAX_PREFETCH = 2000
+SPARE_PREFETCH = 16
 WATCH_SECONDS = 0.1
+RENEW_SECONDS = 15.0
 SETTLE_SECONDS = 0.05
 # How often an offer is sent to a queue that was deleted, or was created a moment ago and refuses it.
 ATTEMPTS = 4
@@ -82,6 +84,7 @@ class RabbitTransport:
         self._by_tag: dict[str, _Consumer] = {}
         self._held: dict[int, _Held] = {}
         self._numbers = count(1)
+        self._heard_at = 0.0
         self._watch: asyncio.TimerHandle | None = None
 
     # --- the scheduler's side ---
@@ -92,7 +95,9 @@ class RabbitTransport:
             await channel.set_prefetch(0)  # which changes nothing here, and shows that the broker answers
 
     async def send(self, offers: Sequence[Offer]) -> None:
-        messages = [(self._queue_of(offer.queue, _band(offer.priority)), encode_offer(offer)) for offer in offers]
+        messages = [
+            QueueMessage(self._queue_of(offer.queue, _band(offer.priority)), encode_offer(offer)) for offer in offers
+        ]
         for attempt in range(ATTEMPTS):
             if not messages:
                 return
@@ -101,11 +106,10 @@ class RabbitTransport:
             if channel.connection.blocked is not None:
                 raise TransportAwayError(f"{self._publishing.peer} accepts no offers: {channel.connection.blocked}.")
             async with self._publishing.answering():
-                await channel.declare({name for name, _ in messages} - channel.declared)
-                missing = await channel.publish(messages)
-            messages = [message for message in messages if message[0] in missing]
+                await channel.declare({message.queue for message in messages} - channel.declared)
+                messages = await channel.publish(messages)
         if messages:
-            raise TransportAwayError(f"{self._publishing.peer} does not store offers in the queue {messages[0][0]}.")
+            raise TransportAwayError(f"{self._publishing.peer} does not store offers in the queue {messages[0].queue}.")
 
     async def depth(self, queues: Collection[int]) -> Mapping[int, ChannelDepth]:
         """Without what workers have: RabbitMQ does not say it to clients, nor how old a message is."""
@@ -132,7 +136,8 @@ class RabbitTransport:
                 if found or left <= 0:
                     self._hold_on(found)
                     return found
-                await self._arrivals.wait(left)
+                await self._arrivals.wait(min(left, RENEW_SECONDS))
+                await self._renew_if_silent()
 
     async def finish(self, taken: Sequence[TakenOffer]) -> None:
         if taken:
@@ -197,10 +202,12 @@ class RabbitTransport:
             async with self._consuming.answering():
                 await channel.declare(set(unfit) - channel.declared)
                 await channel.set_prefetch(prefetch)
+            silent = [name for name in unfit if _is_silent(self._consumers.get(name))]
             for name in unfit:
                 self._consume(channel, names[name], name, prefetch)
             self._plan_watch()
-        await self._settle_in(queues, min(BANDS.index(name.rpartition(".")[2]) for name in unfit))
+        if silent:
+            await self._settle_in(queues, min(BANDS.index(name.rpartition(".")[2]) for name in silent))
 
     async def _settle_in(self, queues: Collection[int], band: int) -> None:
         """A new consumer is given time to bring something, or what is here already would precede a higher band."""
@@ -210,6 +217,17 @@ class RabbitTransport:
             if first is not None and BANDS.index(_band(first)) <= band:
                 return
             await self._arrivals.wait(left)
+
+    async def _renew_if_silent(self) -> None:
+        """A queue that is deleted, and created by another client before this one hears of it, keeps a consumer that is
+        never served (RabbitMQ 3.10), and nothing reports it. A new channel costs little, and has new consumers."""
+        async with self._subscribing:
+            channel = self._consuming.current
+            if channel is None or self._held or monotonic() - self._heard_at < RENEW_SECONDS:
+                return
+            self._ended(channel, None)
+            async with self._consuming.answering():
+                await channel.connection.close_channel(channel)
 
     def _unfit(self, names: Mapping[str, int], prefetch: int) -> list[str]:
         return [name for name in names if not _fits(self._consumers.get(name), prefetch)]
@@ -229,6 +247,7 @@ class RabbitTransport:
     def _arrived(self, channel: OfferConsuming, deliveries: Sequence[Delivery]) -> None:
         if channel is not self._consuming.current:
             return
+        self._heard_at = monotonic()
         arrived, unwanted, unknown = [], [], []
         for delivery in deliveries:
             consumer = self._by_tag.get(delivery.consumer)
@@ -268,6 +287,7 @@ class RabbitTransport:
         self._arrivals.discard(lambda receipt: receipt.tag in lost)
 
     async def _begin_consuming(self, channel: OfferConsuming) -> None:
+        self._heard_at = monotonic()
         channel.on_deliveries, channel.on_end = self._arrived, self._ended
 
     # --- what nobody asks for, and holds that end ---
@@ -304,7 +324,12 @@ def _fits(consumer: _Consumer | None, prefetch: int) -> bool:
     """What is taken and unfinished counts in a prefetch. A new consumer costs a question: small changes are ignored."""
     if consumer is None:
         return False
-    return prefetch <= 2 * (consumer.prefetch - consumer.taken) and consumer.prefetch <= 4 * prefetch
+    return prefetch <= 2 * (consumer.prefetch - consumer.taken) and consumer.prefetch <= 8 * prefetch + SPARE_PREFETCH
+
+
+def _is_silent(consumer: _Consumer | None) -> bool:
+    """Whether its queue may have offers that the broker could not deliver yet."""
+    return consumer is None or consumer.taken >= consumer.prefetch
 
 
 async def _with_confirms(channel: OfferPublishing) -> None:

@@ -24,6 +24,11 @@ AT_ONCE = 200
 _ARGUMENTS: FieldTable = {"x-queue-type": "quorum"}
 
 
+class QueueMessage(NamedTuple):
+    queue: str
+    body: bytes
+
+
 class DeclaringChannel(AmqpChannel):
     def __init__(self, connection: AmqpConnection, number: int, frame_max: int) -> None:
         super().__init__(connection, number, frame_max)
@@ -52,7 +57,7 @@ class _Unconfirmed:
     def __init__(self, missing: int) -> None:
         self.missing = missing
         self.returned: set[str] = set()
-        self.refused: set[str] = set()
+        self.refused: set[int] = set()
         self.done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
 
 
@@ -60,29 +65,33 @@ class OfferPublishing(DeclaringChannel):
     def __init__(self, connection: AmqpConnection, number: int, frame_max: int) -> None:
         super().__init__(connection, number, frame_max)
         self._tag = 0
-        self._under_way: dict[int, tuple[_Unconfirmed, str]] = {}
+        self._under_way: dict[int, tuple[_Unconfirmed, int]] = {}
 
-    async def publish(self, messages: Sequence[tuple[str, bytes]]) -> set[str]:
-        """Messages with the names of their queues; returns when the broker has them on disk. Answers the queues that
-        have not taken all of theirs: they do not exist, or have no leader yet. Raises ConnectionError."""
+    async def publish(self, messages: Sequence[QueueMessage]) -> list[QueueMessage]:
+        """Returns when the broker has them on disk. Answers those that it has not taken: their queue does not exist, or
+        has no leader yet. Raises ConnectionError."""
         batch = _Unconfirmed(len(messages))
         for first in range(0, len(messages), AT_ONCE):
             if first:
                 await asyncio.sleep(0)
-            self._write(batch, messages[first : first + AT_ONCE])
+            self._write(batch, messages, range(first, min(first + AT_ONCE, len(messages))))
         await batch.done
-        missing = batch.returned.intersection(name for name, _ in messages)
-        self.declared -= missing
-        return missing | batch.refused
+        self.declared -= batch.returned
+        return [
+            message
+            for number, message in enumerate(messages)
+            if number in batch.refused or message.queue in batch.returned
+        ]
 
-    def _write(self, batch: _Unconfirmed, messages: Sequence[tuple[str, bytes]]) -> None:
+    def _write(self, batch: _Unconfirmed, messages: Sequence[QueueMessage], numbers: range) -> None:
         if not self.is_open:
             raise ConnectionError(self.closed.text if self.closed else "the connection broke")
         data: list[bytes] = []
-        for name, body in messages:
+        for number in numbers:
+            queue, body = messages[number]
             self._tag += 1
-            self._under_way[self._tag] = batch, name
-            data += (_publish(name, self.number), _header(len(body), self.number))
+            self._under_way[self._tag] = batch, number
+            data += (_publish(queue, self.number), _header(len(body), self.number))
             data.append(marshal(ContentBody(body), self.number))
         self.connection.write(b"".join(data))
 
@@ -100,10 +109,10 @@ class OfferPublishing(DeclaringChannel):
         for each in tags:
             if each not in self._under_way:
                 continue
-            batch, name = self._under_way.pop(each)
+            batch, number = self._under_way.pop(each)
             batch.missing -= 1
             if not taken:
-                batch.refused.add(name)
+                batch.refused.add(number)
             if not batch.missing and not batch.done.done():
                 batch.done.set_result(None)
 
