@@ -19,6 +19,9 @@ from tests.topics.conftest import Start
 from tests.transports.carriers import HOLD
 from tests.transports.offers import NOW, OTHER_QUEUE, PATIENCE, QUEUE, jobs_of, offer_of, take_all, take_nothing
 
+# As in docs/howto/transports-redis-nats.md.
+RIGHTS = ["~detent:*", "+@connection", "+@sortedset", "+@list", "+@scripting", "+time", "+expire"]
+
 
 @pytest.fixture(params=["redis", "valkey"])  # of Valkey, the contract suite is long
 def broker(start_broker: Start, request: pytest.FixtureRequest) -> RedisBroker:
@@ -130,6 +133,23 @@ async def test_a_server_without_memory_refuses_in_its_own_words(transport: Redis
         await client.config_set("maxmemory", 0)
     await transport.send([offer_of(1)])
     assert jobs_of(await take_all(transport, 1)) == [1]
+
+
+async def test_the_rights_that_the_manual_names_are_enough(broker: RedisBroker, client: Any, cluster: str) -> None:
+    name = f"user-{cluster}"
+    await client.execute_command("ACL", "SETUSER", name, "on", ">secret", *RIGHTS)
+    transport = open_transport(f"redis://{name}:secret@127.0.0.1:{broker.port}/0", cluster)
+    await client.script_flush()
+    await transport.open()
+    await transport.send([offer_of(1), offer_of(2)])
+    taken = await take_all(transport, 2)
+    await transport.extend(taken)
+    await transport.give_back(taken)
+    assert (await transport.depth([QUEUE]))[QUEUE].offers == 2
+    await transport.finish(await take_all(transport, 2))
+    await take_nothing(transport)
+    await transport.close()
+    await client.acl_deluser(name)
 
 
 async def test_the_age_of_the_first_offer_is_told(transport: RedisTransport) -> None:
