@@ -17,6 +17,7 @@ from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import asdict, dataclass
 
+from detent.devtools.bench.bare_clients import AWS
 from detent.devtools.bench.latency import LatencyRecorder, percentile
 from detent.errors import Unavailable
 from detent.node.database import opened_store
@@ -80,6 +81,8 @@ class NodeApart:
 @asynccontextmanager
 async def node_apart(plan: ApartPlan) -> AsyncIterator[NodeApart]:
     environ = {name: value for name, value in os.environ.items() if not name.startswith("DETENT_")}
+    if plan.queue.startswith("sqs:"):
+        environ |= {name.upper(): value for name, value in AWS.items() if name != "region_name"}
     process = await asyncio.create_subprocess_exec(
         *(sys.executable, "-m", "detent.devtools.bench.node_apart", json.dumps(asdict(plan))),
         stdin=asyncio.subprocess.PIPE,
