@@ -129,8 +129,9 @@ async def played(
         "offers that workers took, before the end of the last fault and after", f"{before:,.0f}, {taken - before:,.0f}"
     )
     scene.expect("... some before, and some after", before > 0 and taken > before, True)
-    away = await total(workers, "transport_fallbacks")
-    scene.expect("every worker missed the broker", away >= len(workers), True)
+    away = sum(text.count("the broker is away") for _, text in scene.nodes.logs)
+    scene.note("processes that missed the broker, times", away)
+    scene.expect("... at least once", away > 0, True)
 
 
 async def all_up(workers: list[int]) -> bool:
