@@ -24,6 +24,7 @@ SCRIPTS = (
     "on_demand",
     "on_demand --promote --runs 20000",
     "topics",
+    "transports",
     "effects",
     "fairness",
     "dead_host",

@@ -86,7 +86,9 @@ class CalledHost:
             writer.close()
 
 
-async def script(scene: Scene, *, variant: str) -> None:
+async def script(scene: Scene, *, variant: str, source: Path | None) -> None:
+    if source is not None:
+        scene.nodes.variables["PYTHONPATH"] = str(source)
     scene.nodes.variables |= {
         "DETENT_BREAKER_FAILURES": str(BREAKER_FAILURES),
         "DETENT_BREAKER_MAX_PAUSE_SECONDS": str(MAX_PAUSE),
@@ -251,12 +253,14 @@ VARIANTS = ("refused", "hangs", "dns")
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0] if __doc__ else None)
     parser.add_argument("variants", nargs="*", metavar="VARIANT", help=", ".join(VARIANTS))
+    parser.add_argument("--source", type=Path, help="the folder of another copy of the product than the installed one")
     given = parser.parse_args()
     unknown = set(given.variants) - set(VARIANTS)
     if unknown:
         parser.error(f"there is no variant {', '.join(sorted(unknown))}: choose from {', '.join(VARIANTS)}")
     chosen = given.variants or VARIANTS
-    return max([perform(f"dead host: {variant}", partial(script, variant=variant)) for variant in chosen])
+    source = given.source.absolute() if given.source else None
+    return max(perform(f"dead host: {variant}", partial(script, variant=variant, source=source)) for variant in chosen)
 
 
 if __name__ == "__main__":

@@ -240,6 +240,25 @@ async def test_targets_of_other_kinds_are_pulled_only_when_asked_for(api: ApiCli
     assert await take(targets=["http", "python"]) == {"http"}
 
 
+async def test_a_worker_claims_exactly_the_runs_that_it_names(api: ApiClient) -> None:
+    first, second, third = await ready(api, 3)
+    (elsewhere,) = await ready(api, queue="other")
+    runs = await claim(api, runs=[third, first, first, elsewhere])
+    assert {run["run_id"] for run in runs} == {first, third}
+    assert await claim(api, runs=[first, third]) == []
+    assert await claim(api, runs=[second], targets=["http"]) == []
+    (run,) = await claim(api)
+    assert run["run_id"] == second
+    assert (await api.good("POST", f"/api/v1/runs/{third}/complete", json={"token": runs[0]["token"]}))["status"]
+
+
+async def test_a_named_run_under_a_reached_limit_is_not_claimed(api: ApiClient) -> None:
+    first, second = await ready(api, 2)
+    await api.good("PUT", "/api/v1/queues/mail", json={"max_concurrent": 1})
+    assert len(await claim(api, runs=[first, second])) == 1
+    assert await claim(api, runs=[first, second]) == []
+
+
 async def test_a_waiting_worker_is_served_when_a_run_is_triggered(api: ApiClient) -> None:
     waiting = asyncio.create_task(claim(api, wait_seconds=30))
     await standing(1)
@@ -443,6 +462,13 @@ async def test_one_overdue_run_that_cannot_be_ended_leaves_the_others_no_worse(
         ({"worker": "w", "targets": []}, "/targets"),
         ({"worker": "w", "targets": ["http"], "functions": ["a"]}, "/functions"),
         ({"worker": "w", "more": 1}, "/more"),
+        ({"worker": "w", "runs": []}, "/runs"),
+        ({"worker": "w", "runs": ["x"]}, "/runs/0"),
+        ({"worker": "w", "runs": ["9a6ae5a3-7a1c-4cd6-9d5f-0f2d1e8c0b1a"]}, "/runs/0"),
+        (
+            {"worker": "w", "runs": ["0190a5a3-7a1c-7000-8000-0000000000ff"], "wait_seconds": 1},
+            "/wait_seconds",
+        ),
     ],
 )
 async def test_a_claim_that_cannot_be_is_refused_with_its_place(api: ApiClient, body: Any, pointer: str) -> None:

@@ -56,8 +56,10 @@ PURPOSES = {
     "http_host_concurrency": "How many calls a worker makes to one host (name and port) at the same time, of all "
     "tenants: see [calls per host](../howto/http-targets.md#calls-per-host). 0: any number.",
     "tenant_headroom": "The fraction of a worker's slots kept for tenants below their fair share: see"
-    " [shares](../howto/queues-and-limits.md#tenant-shares). 0 keeps none.",
+    " [shares](../howto/queues-and-limits.md#tenant-shares); and from"
+    " [hosts that do not answer](../howto/dead-hosts.md#slots-of-hosts-that-do-not-answer-yet). 0 keeps none.",
     "queues": "The queues that a worker serves.",
+    "queue": "What tells workers of runs: PostgreSQL, or a broker: see [transports](../howto/transports.md).",
     "drain_seconds": "How long executing runs may continue after SIGTERM.",
     "lease_ttl_seconds": "How long a node may be silent before the others evict it.",
     "coordinator": "What elects the leaders of partitions: see [coordinators](../coordination.md).",

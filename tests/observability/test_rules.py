@@ -135,6 +135,7 @@ async def test_every_metric_that_a_rule_or_the_dashboard_names_is_reported_by_a_
 ) -> None:
     metrics = Metrics()
     metrics.certificate_expires_at = 1.0  # as a node with TLS has it
+    metrics.transport_up = True  # and one on a transport
     session = await start(metrics=metrics)
     async with serving(store, session, metrics) as url:
         families = await scrape(url)

@@ -37,6 +37,7 @@ async def told(store: Store, start: StartSession) -> AsyncIterator[tuple[list[st
     """The ids of two jobs, of which one has failed, and what was scraped then."""
     metrics = Metrics()
     metrics.certificate_expires_at = 1.0  # a server with a certificate reports one metric more
+    metrics.transport_up = True  # and so does a node on a transport
     session = await start(by_name, metrics=metrics)
     ids = [await trigger(store, f"{NAME}-{end}") for end in ("fine", "broken")]
     await until(lambda: sum(metrics.ends.values()) == 2, 10, "two runs to end")

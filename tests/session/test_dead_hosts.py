@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import socket
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
+from datetime import timedelta
 from typing import Any
 
 import pytest
@@ -18,17 +20,20 @@ from detent.jobs.serving import ServingCheck
 from detent.node.session import Session
 from detent.settings.settings import Settings
 from detent.store import Store
+from detent.store.live_runs import LiveRunStore
 from detent.targets.breaker import HostBreakers
+from detent.targets.host_loads import HostLoads
 from detent.targets.http import HttpTargetRunner
 from detent.targets.policies import FixedPolicy
 from detent.telemetry.metrics import Metrics
 from detent.worker import circuits
-from tests.support.factories import add_job, add_queue, add_task
+from tests.support.factories import LONG_AGO, add_job, add_queue, add_task
 from tests.support.tenants import add_ready
 from tests.support.waiting import until
 
 LIMIT = 3
 RUNS = 60
+SLOTS = 10
 
 
 @pytest.fixture
@@ -50,10 +55,10 @@ async def session(
     store: Store, metrics: Metrics, looking_often: None, monkeypatch: pytest.MonkeyPatch
 ) -> AsyncIterator[Session]:
     monkeypatch.setattr(circuits, "REPORT_EVERY", 0.1)
-    breakers = HostBreakers(LIMIT, 2.0, metrics)
+    breakers = HostBreakers(LIMIT, 2.0, metrics, loads=HostLoads(SLOTS, 0.2))
     runner = HttpTargetRunner(FixedPolicy(PRIVATE_TOO), breakers=breakers)
     session = Session(
-        store, Settings(concurrency=10), ("worker",), {"http": runner}, [], metrics=metrics, breakers=breakers
+        store, Settings(concurrency=SLOTS), ("worker",), {"http": runner}, [], metrics=metrics, breakers=breakers
     )
     await session.open()
     yield session
@@ -107,6 +112,61 @@ async def test_ticks_of_a_dead_host_wait_and_all_succeed_when_it_is_back(
     probes = await failed_attempts(look) - LIMIT
     assert 0 <= probes <= 6
     assert metrics.circuits_open == 0
+
+
+async def test_runs_of_a_host_whose_circuit_is_open_take_no_slot_and_come_in_larger_claims(
+    look: Any, session: Session, metrics: Metrics, host: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    limits: list[int] = []
+    usual = LiveRunStore.claim
+
+    async def claim(
+        self: LiveRunStore, node: int, incarnation: int, queues: Sequence[int], limit: int, **way: Any
+    ) -> Any:
+        limits.append(limit)
+        return await usual(self, node, incarnation, queues, limit, **way)
+
+    monkeypatch.setattr(LiveRunStore, "claim", claim)
+    job = await add_job(look, None, definition=definition(host, schedule="every 1h", timeout_seconds=5))
+    await add_ready(look, job, await add_queue(look), RUNS * 10)
+    session.wakeups.runs_ready()
+    await until(lambda: metrics.put_off >= RUNS * 10, 30, "runs that are put off")
+    assert metrics.starts <= RUNS
+    assert max(limits) > 4 * SLOTS  # half of them would wait in memory, if they could be called
+
+
+async def test_a_host_that_hangs_leaves_slots_for_hosts_that_answer(
+    look: Any, session: Session, metrics: Metrics, host: int
+) -> None:
+    """Its calls take longer than the test, so no circuit opens."""
+    async with answering(host), hanging() as (silent, calls):
+        live = await add_job(look, None, name="live", definition=definition(host, schedule="every 1h"))
+        dead = await add_job(look, None, name="dead", definition=definition(silent, schedule="every 1h"))
+        queue = await add_queue(look)
+        await add_ready(look, live, queue, 1)
+        session.wakeups.runs_ready()
+        await until(lambda: all_succeeded(look, 1), 30, "a call of the host that answers")
+        await add_ready(look, dead, queue, RUNS)
+        session.wakeups.runs_ready()
+        await until(lambda: metrics.put_off >= RUNS - SLOTS, 30, "runs that are put off")
+        assert len(calls) == 8
+        await add_ready(look, live, queue, 20, at=LONG_AGO + timedelta(days=1))
+        session.wakeups.runs_ready()
+        await until(lambda: all_succeeded(look, 21), 30, "the runs of the host that answers")
+        assert await failed_attempts(look) == 0
+
+
+@asynccontextmanager
+async def hanging() -> AsyncIterator[tuple[int, list[asyncio.StreamWriter]]]:
+    """A host that accepts connections and never answers: its port, and the calls."""
+    calls: list[asyncio.StreamWriter] = []
+    server = await asyncio.start_server(lambda _reader, writer: calls.append(writer), "127.0.0.1", 0)
+    try:
+        yield server.sockets[0].getsockname()[1], calls
+    finally:
+        for writer in calls:
+            writer.close()
+        server.close()
 
 
 async def test_runs_that_may_be_called_only_once_wait_too_and_are_called_when_it_is_back(

@@ -118,6 +118,13 @@ FENCES: dict[str, tuple[str, ...]] = {
     "job/complete": ("ended AND NOT EXISTS (SELECT FROM live_runs r WHERE r.job = c.job)", "SKIP LOCKED"),
     # workers
     "run/claim": (NODE, "FROM fence, ", "owner IS NULL AND lane >= 0", "FOR UPDATE SKIP LOCKED", "greatest(r.token,"),
+    "run/claim_offered": (
+        NODE,
+        "FROM fence, ",
+        "AND token = batch.token AND num_nonnulls(owner) = 0 AND lane >= 0",
+        "<= now() FOR UPDATE SKIP LOCKED",
+        "greatest(r.token,",
+    ),
     "run/claim_shares": (
         NODE,
         "FROM fence, ",
@@ -153,6 +160,7 @@ FENCES: dict[str, tuple[str, ...]] = {
     # workers that pull: the lease is the fence
     "pull/claim": (
         "owner IS NULL AND lane >= 0",
+        "AND num_nonnulls(owner) = 0 AND lane >= 0",
         "FOR UPDATE SKIP LOCKED",
         "greatest(r.token,",
         "INSERT INTO pull_leases",

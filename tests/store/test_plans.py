@@ -62,7 +62,9 @@ EXPECTED = {
     "cursor/read": {"cursors_pkey"},
     "run/claim": {"live_ready", "live_runs_pkey"},
     "run/claim, evenly": {"live_ready", "live_runs_pkey"},
+    "run/claim_offered": {"live_runs_pkey"},
     "run/claim_shares": {"live_ready", "live_runs_pkey"},
+    "run/list_ready": {"live_ready"},
     "queue/list_ready": {"live_ready"},
     "run/start": {"live_runs_pkey"},
     "run/settle": {"live_runs_pkey"},
@@ -97,6 +99,8 @@ def arguments_of(name: str) -> tuple[object, ...]:
         "cursor/read_window": (list(range(256)), [LONG_AGO] * 256, LONG_AGO + 5 * BATCH * SECOND, 400),
         "cursor/read": (JOBS_TO_FIRE,),
         "run/claim": (NODE, 1, [1, 2], BATCH, False),
+        "run/claim_offered": (NODE, 1, JOBS_TO_FIRE, zero, at, zero, all_of(TOKEN)),
+        "run/list_ready": (HOUR, 200, 2 * BATCH),
         "run/claim_shares": (
             NODE, 1, [1, 2], [BATCH // 2] * 2,
             *zip(*((queue, queue, priority) for queue in (1, 2) for priority in range(10)), strict=True),

@@ -255,7 +255,7 @@ async def test_both_kinds_of_workers_on_one_queue_share_its_runs_and_none_is_tak
 
 async def test_the_claim_reads_along_the_index_of_what_is_ready(look: Any, worker: int) -> None:
     await look.execute("SET enable_seqscan = off")  # the tables are empty here
-    arguments = (MINE, worker, "default", [""], True, 10, MINUTE, False)
+    arguments = (MINE, worker, "default", [""], True, 10, MINUTE, False, None, None, None)
     rows = await look.fetch("EXPLAIN " + sql.pull.CLAIM.text, *arguments)
     await look.execute("RESET enable_seqscan")
     assert any("live_ready" in row[0] for row in rows)

@@ -7,7 +7,8 @@ import pytest
 from detent.domain.masking import Mask
 from detent.domain.run import Failed, NotBegun
 from detent.targets import breaker
-from detent.targets.breaker import CallPermit, HostBreakers, HostKey, Unanswered
+from detent.targets.breaker import CallPermit, HostBreakers, Unanswered
+from detent.targets.called_hosts import HostKey
 from detent.telemetry.metrics import Metrics
 
 HOST = HostKey(1, "dead.example", 443)
@@ -211,3 +212,17 @@ def test_what_is_reported_of_an_open_circuit() -> None:
     (circuit,) = hosts.open_circuits()
     assert (circuit.key, circuit.opened_at, circuit.put_off, circuit.error) == (HOST, 100.0, 1, "connection refused")
     assert circuit.next_probe == pytest.approx(100.9)
+
+
+def test_a_run_is_put_off_before_it_has_a_slot_only_while_its_circuit_is_shut() -> None:
+    hosts = Hosts()
+    assert not hosts.may_put_off
+    assert hosts.opened().may_put_off
+    assert 0.8 <= hosts.waiting_time(HOST) <= 1.0
+    assert hosts.waiting_time(OTHER) == 0.0
+    hosts.now += 1.0
+    assert hosts.waiting_time(HOST) == 0.0, "the next run is the probe"
+    assert hosts.admit(HOST, 10.0) is CallPermit.PROBE
+    assert hosts.waiting_time(HOST) > 0.0, "and the others wait for it"
+    hosts.answered(HOST)
+    assert not hosts.may_put_off

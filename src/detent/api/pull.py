@@ -35,7 +35,7 @@ from detent.contract.pull import (
 )
 from detent.domain.callbacks import WORKER_PREFIX
 from detent.domain.documents import encode_json
-from detent.domain.identity import RunKey, run_id
+from detent.domain.identity import RunKey, decode_run_id, run_id
 from detent.domain.job import TASK_NEEDS
 from detent.domain.masking import Mask
 from detent.domain.run import Claim, Failed
@@ -71,7 +71,7 @@ async def claim_runs(
     if body.worker.startswith(WORKER_PREFIX):
         raise UsageError(f"Names with {WORKER_PREFIX} are of runs that wait for a callback: choose another.", "/worker")
     asking = ClaimTerms(
-        api.tenant, body.worker, _wanted(queue, body), body.limit, timedelta(seconds=body.lease_seconds)
+        api.tenant, body.worker, _wanted(queue, body), body.limit, timedelta(seconds=body.lease_seconds), _named(body)
     )
     pulled = await _claim(api, asking, body.wait_seconds, disconnected)
     if transitions.debug_enabled():
@@ -180,6 +180,22 @@ def _wanted(queue: str, body: ClaimRequest) -> Wanted:
     capabilities = kinds + names
     of_tasks = tuple(f"{TASK_NEEDS}{need}" for need in capabilities)
     return Wanted(queue, capabilities + of_tasks, "python" in body.targets and body.functions is None)
+
+
+def _named(body: ClaimRequest) -> tuple[RunKey, ...]:
+    if body.runs is None:
+        return ()
+    if body.wait_seconds:
+        raise UsageError(
+            "runs are given, and a claim does not wait for runs that it names: leave wait_seconds out.", "/wait_seconds"
+        )
+    keys = [decode_run_id(each) for each in body.runs]
+    for number, key in enumerate(keys):
+        if key is None:
+            raise UsageError(
+                f"{body.runs[number]} is not the id of a run: give run_id of the offer.", f"/runs/{number}"
+            )
+    return tuple(key for key in keys if key is not None)
 
 
 async def _hand_out(api: Api, pulled: Sequence[Pulled]) -> list[ClaimedRun]:

@@ -23,6 +23,7 @@ from typing import NamedTuple
 
 from detent.api.problems import Refusal
 from detent.api.pull_backlog import PullBacklog
+from detent.domain.identity import RunKey
 from detent.errors import DetentError
 from detent.runtime.clock import monotonic
 from detent.runtime.service import Loop
@@ -43,13 +44,14 @@ EVENLY = 1 / 8
 
 
 class ClaimTerms(NamedTuple):
-    """Which worker claims, what and how much."""
+    """Which worker claims, what and how much. `runs`: only these."""
 
     tenant: int
     worker: str
     wanted: Wanted
     limit: int
     lease: timedelta
+    runs: tuple[RunKey, ...] = ()
 
 
 class WaitingClaim:
@@ -91,7 +93,10 @@ class PullWaiters:
         self._closed = False
 
     async def claim(self, asking: ClaimTerms, wait: float, disconnected: Callable[[], Awaitable[None]]) -> list[Pulled]:
-        """Runs for a worker: those that are ready, or the first that become ready within `wait` seconds."""
+        """Runs for a worker: those that are ready, or the first that become ready within `wait` seconds. For runs that
+        it names, it does not wait."""
+        if asking.runs:
+            return await self._claim_named(asking)
         self._listen()
         hints = self._hints
         runs = await self._claim(asking)
@@ -193,6 +198,12 @@ class PullWaiters:
         evenly = random.random() < EVENLY
         return await self._store.pull.claim(
             asking.tenant, number, asking.wanted, asking.limit, asking.lease, evenly=evenly
+        )
+
+    async def _claim_named(self, asking: ClaimTerms) -> list[Pulled]:
+        number = await self._number(asking.tenant, asking.worker)
+        return await self._store.pull.claim(
+            asking.tenant, number, asking.wanted, len(asking.runs), asking.lease, runs=asking.runs
         )
 
     async def put_back(self, runs: list[Pulled]) -> None:

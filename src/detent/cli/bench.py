@@ -208,6 +208,35 @@ def topics(brokers: str, messages: str, at_once: str, rounds: str) -> None:
         output.print_lines(as_table(result))
 
 
+@command(
+    bench, "transports", examples=("detent bench transports", "detent bench transports --queues postgres,redis,nats")
+)
+@option("--queues", default="", metavar="LIST", help="hand-off, postgres and brokers, separated by commas. [all]")
+@option("--rate", default="1000", metavar="N", help="Runs per second to measure how late they start. [1000]")
+@option("--burst", default="20000", metavar="N", help="Runs due at one instant to measure runs per second. [20000]")
+@format_options()
+def transports(queues: str, rate: str, burst: str) -> None:
+    """Run schedulers and workers apart, with each broker between them."""
+    import asyncio
+    from dataclasses import asdict
+
+    from detent.devtools.bench.transports import TRANSPORTS, TransportPlan, as_table, bench_transports
+    from detent.telemetry.log import configure
+
+    configure("auto", "warning")
+    names = [name.strip() for name in queues.split(",") if name.strip()] or list(TRANSPORTS)
+    for name in names:
+        if name not in TRANSPORTS:
+            raise UsageError(f"--queues has the unknown queue {name!r}; known are {', '.join(TRANSPORTS)}.")
+    plan = TransportPlan(read_number("--rate", rate, 1, 100_000), read_number("--burst", burst, 1, 10_000_000))
+    with Progress("queues", len(names)) as progress:
+        result = asyncio.run(bench_transports(names, plan, progress.update))
+    if invocation().format == "json":
+        output.print_json(asdict(result))
+    else:
+        output.print_lines(as_table(result))
+
+
 @command(bench, "enqueue", examples=("detent bench enqueue", "detent bench enqueue --pending 100000 --paused 100000"))
 @option("--rounds", default="5", metavar="N", help="Rounds of the enqueue rates. [5]")
 @option(

@@ -64,7 +64,7 @@ _working = _options(
     option(
         "--tenant-headroom",
         metavar="PART",
-        help="Fraction of the slots kept for tenants below their fair share; 0 keeps none. [0.2]",
+        help="Fraction of the slots kept from silent hosts, and for tenants below their fair share. [0.2]",
     ),
     option(
         *("--queue", "--queues", "queues"),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from uuid import UUID
 
 from detent.client.operation import Operation, Request, Result
 from detent.client.requests import PREFIX, given, no_content, reader, run_path
@@ -20,9 +21,10 @@ def claim_runs(
     wait_seconds: float = 0,
     targets: Sequence[PulledKind] = ("python",),
     functions: Sequence[str] | None = None,
+    runs: Sequence[UUID | str] | None = None,
 ) -> Request[list[ClaimedRun]]:
     """Claim runs of a queue; if none is ready, wait up to `wait_seconds` for one. Each is leased for
-    `lease_seconds`."""
+    `lease_seconds`. `runs`: ids of runs that a broker has offered; those that still wait are claimed, at once."""
     body = {
         "worker": worker,
         "limit": limit,
@@ -30,6 +32,7 @@ def claim_runs(
         "wait_seconds": wait_seconds,
         "targets": list(targets),
         "functions": None if functions is None else list(functions),
+        **({} if runs is None else {"runs": [str(each) for each in runs]}),
     }
     path = f"{PREFIX}/queues/{segment(queue)}/claim"
     return Request("POST", path, lambda answer: reader(ClaimedRuns)(answer).runs, body=body, patience=wait_seconds)

@@ -87,6 +87,7 @@ class Leadership:
         view = await self._read_share()
         self._wakeups.draining(view.draining)
         self._wakeups.others_work(view.others_work)
+        self._wakeups.programs_pull(view.programs_pull)
         if self._led is not None:
             await self._take_our_share(self._led, view)
         await self._rescue.clean_up(view.evicted)

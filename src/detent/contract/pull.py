@@ -28,7 +28,8 @@ WorkerName = Annotated[str, Meta(min_length=1, max_length=200, pattern=r"^[^\x00
 class ClaimRequest(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """A claim of a worker that pulls. `worker` is its name, for people. It gets runs of the queue whose target is in
     `targets`; of runs that call a function, those in `functions`, or all if `functions` is left out. Runs are held for
-    `lease_seconds`, or until their timeout. When no run is ready, the answer waits up to `wait_seconds`."""
+    `lease_seconds`, or until their timeout. When no run is ready, the answer waits up to `wait_seconds`. `runs` are
+    ids of runs that the worker was offered: it gets those of them that still wait, at once, whatever the `limit`."""
 
     worker: WorkerName
     limit: Annotated[int, Meta(ge=1, le=100)] = 1
@@ -36,6 +37,7 @@ class ClaimRequest(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
     wait_seconds: Annotated[float, Meta(ge=0, le=30)] = 0
     targets: Annotated[list[PulledKind], Meta(min_length=1, max_length=3)] = field(default_factory=lambda: ["python"])
     functions: Annotated[list[Annotated[str, Meta(min_length=1, max_length=500)]], Meta(max_length=1000)] | None = None
+    runs: Annotated[list[UUID], Meta(min_length=1, max_length=100)] | None = None
 
 
 class ClaimedRun(Struct, frozen=True, kw_only=True):

@@ -10,7 +10,7 @@ import sys
 from pathlib import Path
 from urllib.parse import urlsplit
 
-from detent.node.offer import Offer
+from detent.node.served import ServedWork
 from detent.settings.settings import Settings
 from detent.telemetry.log import logger
 from detent.version import __version__
@@ -48,16 +48,16 @@ class Console:
     def note(self, text: str) -> None:
         say(text)
 
-    def started(self, url: str | None, keys_needed: bool = False, offer: Offer | None = None) -> None:
+    def started(self, url: str | None, keys_needed: bool = False, served: ServedWork | None = None) -> None:
         """`url`: where the API listens; None for a process without an API. `keys_needed`: requests need a key.
-        `offer`: what the process serves as a worker."""
+        `served`: what the process serves as a worker."""
         if not self.interactive:
-            if offer is not None:
-                log.info("serving", **offer.fields())
+            if served is not None:
+                log.info("serving", **served.fields())
             say(f"listening on {url}" if url is not None else f"{' and '.join(self._roles)} ready")
             return
         say(f"detent {__version__} is running: {_listed(self._roles)}, {self._database()}.")
-        for line in offer.lines() if offer is not None else ():
+        for line in served.lines() if served is not None else ():
             say(line)
         if url is not None:
             say(f"Open  {url}  for the dashboard.")

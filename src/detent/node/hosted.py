@@ -13,8 +13,8 @@ from concurrent.futures import Future
 from detent.errors import DetentError
 from detent.node.frontend import Frontend
 from detent.node.node import Node
-from detent.node.offer import Offer
 from detent.node.process import loop_factory
+from detent.node.served import ServedWork
 from detent.sdk.app import Detent
 from detent.settings.settings import Settings
 from detent.telemetry.log import defer_to_host, logger
@@ -34,7 +34,7 @@ class HostReporter:
     def note(self, text: str) -> None:
         log.info(text)
 
-    def started(self, url: str | None, keys_needed: bool = False, offer: Offer | None = None) -> None:
+    def started(self, url: str | None, keys_needed: bool = False, served: ServedWork | None = None) -> None:
         if not self.ready.done():
             self.ready.set_result(None)
 

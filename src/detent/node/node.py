@@ -21,10 +21,10 @@ from detent.node.celery import CeleryAccess, celery_access
 from detent.node.cluster_signals import CachedSignals
 from detent.node.console import reachable
 from detent.node.database import check_keys, opened_store, prepared_database
-from detent.node.offer import offer_of
 from detent.node.readiness import Readiness
 from detent.node.reporter import Demo, Reporter
 from detent.node.secrets import secret_values
+from detent.node.served import served_work
 from detent.node.session import Session
 from detent.node.shell import ShellAccess, check_shell_user, shell_access
 from detent.runtime.service import backoff
@@ -36,6 +36,7 @@ from detent.store.limits import work_limits
 from detent.targets.breaker import HostBreakers
 from detent.targets.calls import Capacity
 from detent.targets.frames import Holding
+from detent.targets.host_loads import HostLoads
 from detent.targets.messenger import Messenger, check_address
 from detent.targets.policies import ClusterPolicies
 from detent.targets.run import HandlerRun
@@ -92,7 +93,10 @@ class Node:
         self._celery = CeleryAccess()
         self._secrets: SecretValues | None = None
         self._metrics = metrics
-        self._breakers = HostBreakers(settings.breaker_failures, settings.breaker_max_pause_seconds, metrics)
+        loads = HostLoads(settings.concurrency, settings.tenant_headroom if settings.breaker_failures else 0.0)
+        self._breakers = HostBreakers(
+            settings.breaker_failures, settings.breaker_max_pause_seconds, metrics, loads=loads
+        )
         self._metrics.gauges = lambda: self._session.gauges() if self._session is not None else None
         self._metrics.cluster = CachedSignals(lambda: self._store)
         self._readiness = Readiness(roles, lambda: self._store, lambda: self._session, self._stop.is_set)
@@ -384,5 +388,5 @@ class Node:
     def _announce_once(self, listening: str | None, app: Detent | None, runners: dict[Any, Runner]) -> None:
         if not self._announced:
             self._announced = True
-            offer = None if self._demo else offer_of(self._settings, self._roles, app, list(runners))
-            self._reporter.started(listening, self._keys_needed, offer)
+            served = None if self._demo else served_work(self._settings, self._roles, app, list(runners))
+            self._reporter.started(listening, self._keys_needed, served)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any, Protocol
 
-from detent.node.offer import Offer
+from detent.node.served import ServedWork
 from detent.sdk.app import Detent
 from detent.worker.execute import Runner
 
@@ -26,4 +26,4 @@ class Reporter(Protocol):
 
     def note(self, text: str) -> None: ...
 
-    def started(self, url: str | None, keys_needed: bool = False, offer: Offer | None = None) -> None: ...
+    def started(self, url: str | None, keys_needed: bool = False, served: ServedWork | None = None) -> None: ...

@@ -32,6 +32,8 @@ from detent.runtime.envelope import MasterKeys
 from detent.runtime.service import Loop, backoff
 from detent.runtime.wakeups import Wakeups
 from detent.scheduler.lifecycle import LifecycleLoop
+from detent.scheduler.offer_scan import OfferScan
+from detent.scheduler.offering import OfferSender
 from detent.scheduler.scheduler import Scheduler
 from detent.settings.settings import Settings
 from detent.store import Store
@@ -47,6 +49,8 @@ from detent.targets.run import HandlerRun
 from detent.targets.topics.clients import available_protocols
 from detent.telemetry.log import logger
 from detent.telemetry.metrics import Metrics, NodeGauges
+from detent.transports.choose import choose_transport
+from detent.transports.link import TransportLink
 from detent.upkeep.archive import open_archive
 from detent.upkeep.dead_letters import DeadLetterForwarder
 from detent.upkeep.expectations import ExpectationWatch
@@ -109,6 +113,8 @@ class Session:
         self.clock = DatabaseClock()
         self.wakeups = Wakeups()
         self.worker: Worker | None = None
+        self.link: TransportLink | None = None
+        self.offers: OfferSender | None = None
         self.closed = False
         self.schedules = "scheduler" in roles
         self.draining = draining
@@ -135,6 +141,8 @@ class Session:
             info, self._settings.lease_ttl_seconds, self.clock, admission.incarnation, admission.server.timeline
         )
         self.coordinator = self._choose_coordinator(Candidate(info.node, admission.cluster, self.membership.ttl))
+        transport = choose_transport(self._settings.queue, str(admission.cluster))
+        self.link = None if transport is None else TransportLink(transport, self._metrics)
         await self._store.nodes.join(info, timedelta(seconds=self.membership.ttl))
         database = self._store.database
         connect = HeartbeatConnection(
@@ -145,6 +153,8 @@ class Session:
         try:
             await self._confirmed()
             await self._open_coordinator()
+            if self.link is not None:
+                await self.link.ensure()  # if it is away now, it is as one that becomes so later
         except BaseException:  # the heartbeat's thread would keep a node alive that does nothing
             await self._heartbeat.stop()
             raise
@@ -187,13 +197,15 @@ class Session:
                 store, membership, self.clock, self._runners, book=self.book, queues=settings.queues,
                 capabilities=self._capabilities, concurrency=settings.concurrency,
                 tenant_headroom=settings.tenant_headroom, wakeups=wakeups, metrics=metrics, handlers=self.capacity,
-                secrets=self._secrets, draining=self.draining,
-                callback_url=settings.public_url or self._address,
+                secrets=self._secrets, breakers=self._breakers, draining=self.draining,
+                callback_url=settings.public_url or self._address, link=self.link,
             )  # fmt: skip
+        if self.link is not None and self.schedules:
+            self.offers = OfferSender(self.link, self.clock, book=self.book, wakeups=wakeups, metrics=metrics)
         self.scheduler = Scheduler(
             store, membership, self.clock, worker=self.worker, book=self.book, wakeups=wakeups, metrics=metrics,
             window_seconds=settings.window_seconds, catch_up_rate=settings.catchup_rate,
-            grace_seconds=settings.misfire_grace_seconds,
+            grace_seconds=settings.misfire_grace_seconds, offers=self.offers,
         )  # fmt: skip
         self.leadership = Leadership(
             store, membership, self.coordinator, led=self.scheduler if self.schedules else None, hints=self.hints,
@@ -206,9 +218,10 @@ class Session:
             self._background.append(CircuitReport(store, membership, self._breakers).loop)
         if self.schedules:
             self._firing_loops = [self.scheduler.loop, self.scheduler.releaser.loop]
-            self._background += [self.scheduler.aside.loop, *self._upkeep_loops()]
+            self._background += [self.scheduler.aside.loop, *self._upkeep_loops(), *self._offer_loops()]
         working = self.worker.loops if self.worker is not None else []
-        for loop in (self.leadership.loop, *self._background, *self._firing_loops, *working):
+        sending = [self.offers.loop] if self.offers is not None else []
+        for loop in (self.leadership.loop, *self._background, *self._firing_loops, *working, *sending):
             loop.start()
 
     def _set_draining(self, draining: bool) -> None:
@@ -216,6 +229,13 @@ class Session:
         if draining != self.draining:
             self.draining = draining
             log.info("draining" if draining else "taking part again", node=node_name(self.membership.node))
+
+    def _offer_loops(self) -> Iterator[Loop]:
+        if self.offers is not None:
+            yield OfferScan(
+                self._store, self.membership, self.clock, self.offers,
+                leads=lambda: 0 in self.leadership.terms, wakeups=self.wakeups,
+            ).loop  # fmt: skip
 
     def _upkeep_loops(self) -> Iterator[Loop]:
         """What any scheduling node does for the whole cluster."""
@@ -292,6 +312,8 @@ class Session:
         for loop in self._firing_loops:
             await loop.stop()
         await self.scheduler.firing.drain()
+        if self.offers is not None:
+            await self._in_good_order(self.offers.close())
         async with asyncio.TaskGroup() as steps:
             steps.create_task(self._hand_over(monotonic() + drain_seconds + self.membership.ttl))
             if self.worker is not None:
@@ -299,6 +321,8 @@ class Session:
         await self._heartbeat.stop()  # it would take the node's own leaving for an eviction
         await self._in_good_order(self._leave())
         await self.hints.close()
+        if self.link is not None:
+            await self.link.close()
 
     async def _in_good_order(self, step: Awaitable[object]) -> bool:
         """A step that fails does not keep the next ones from being done; other nodes rescue what is left."""
@@ -335,13 +359,16 @@ class Session:
         """The membership is lost: stop at once, start nothing, hand nothing over."""
         self.closed = True
         await self._heartbeat.stop()
-        await _abort([*self._background, self.leadership.loop, *self._firing_loops])
+        sending = [self.offers.loop] if self.offers is not None else []
+        await _abort([*self._background, self.leadership.loop, *self._firing_loops, *sending])
         await self.scheduler.firing.abandon()
         if self.worker is not None:
             await self.worker.abort()
         # Only after the last handler has ended: closing may take long, and a node without coordinator is replaced.
         await asyncio.gather(self.coordinator.close(), self._step_down())
         await self.hints.close()
+        if self.link is not None:
+            await self.link.close()
 
     async def _step_down(self) -> None:
         """A last heartbeat may have come through: other nodes need not wait for the end of that lease."""

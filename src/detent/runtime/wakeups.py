@@ -50,6 +50,7 @@ class Wakeups:
         # From leadership, at every pass.
         self.draining: Wakeup[[bool]] = Wakeup()
         self.others_work: Wakeup[[bool]] = Wakeup()  # whether other workers could take this node's runs
+        self.programs_pull: Wakeup[[bool]] = Wakeup()  # whether programs pull runs over the API
 
         # From the scheduler and the worker of this node.
         self.cursors_moved: Wakeup[[]] = Wakeup()  # the wheel has something new

@@ -1,5 +1,5 @@
-"""What the fire did, for the log at debug level and for traces. Nothing is built unless one of them is enabled: the
-fire is the hottest path."""
+"""What the fire did: counted, and for the log at debug level and for traces. Nothing is built for those unless one of
+them is enabled: the fire is the hottest path."""
 
 from __future__ import annotations
 
@@ -8,9 +8,13 @@ from datetime import datetime
 
 from detent.cluster.membership import Membership
 from detent.domain.identity import RunKey, first_token
-from detent.scheduler.planning import Planned, first_claim, tick_of
+from detent.scheduler.planning import FireMode, Planned, first_claim, tick_of
 from detent.store.cursors import Exceptional, Leap
 from detent.telemetry import tracing, transitions
+from detent.telemetry.log import logger
+from detent.telemetry.metrics import Metrics
+
+log = logger("firing")
 
 
 def observed() -> bool:
@@ -40,6 +44,23 @@ def log_fired(
             transitions.log_claim("run fired", claim, node, lane=lane, handed_off=handed_off and lane >= 0)
         if tracer is not None:
             tracer.fired(key, node, sent, answered, handed_off=handed_off and lane >= 0)
+
+
+def count_fired(
+    metrics: Metrics,
+    membership: Membership,
+    sent: int,
+    moved: int,
+    mode: FireMode,
+    exceptions: Mapping[int, Exceptional],
+) -> None:
+    overlaps = sum(exception.why == "overlap" for exception in exceptions.values())
+    metrics.overlaps += overlaps
+    metrics.fired += moved - overlaps - sum(item.why == "by request" for item in exceptions.values())
+    if mode is not FireMode.PATIENT:  # there, to be refused is to wait
+        metrics.refused_fires += sent - moved
+    if moved < sent and not membership.trusted:
+        log.warning("fires refused: another node leads these partitions", jobs=sent - moved)
 
 
 def log_missed(leaps: Iterable[Leap], node: int) -> None:

@@ -35,9 +35,10 @@ from detent.runtime.service import Failing
 from detent.runtime.wakeups import Wakeups
 from detent.scheduler.catch_up_jobs import CatchUpJobs
 from detent.scheduler.due import BATCH, DueTicks
-from detent.scheduler.fire_log import log_fired, observed
+from detent.scheduler.fire_log import count_fired, log_fired, observed
 from detent.scheduler.handoff import Handoff, Reservation, WorkerWait
 from detent.scheduler.missed_ticks import MissedTicks
+from detent.scheduler.offering import OfferSender
 from detent.scheduler.planning import SHORTEST_PAUSE_MS, FireMode, Planned, TickPlanner, first_claim
 from detent.scheduler.set_aside import SetAside
 from detent.scheduler.upcoming import UpcomingTicks
@@ -67,11 +68,12 @@ class Firing:
         catch_ups: CatchUpJobs,
         planner: TickPlanner,
         worker: Handoff | None,
+        offers: OfferSender | None,
         book: QueueBook,
         wakeups: Wakeups,
         metrics: Metrics,
     ) -> None:
-        """`worker`: that of this node; None where the node only schedules."""
+        """`worker`: that of this node; None where the node only schedules. `offers`: None without a transport."""
         self._store = store
         self._membership = membership
         self._clock = clock
@@ -81,6 +83,7 @@ class Firing:
         self._planner = planner
         self._patience = planner.patience
         self._worker = worker
+        self._offers = offers
         self._wakeups = wakeups
         self._metrics = metrics
         self._book = book
@@ -347,6 +350,7 @@ class Firing:
         self, batch: Sequence[Planned], mode: FireMode, reservation: Reservation, exceptions: dict[int, Exceptional]
     ) -> None:
         claims: list[Claim] = []
+        queued: list[tuple[Cursor, int]] = []
         moved: list[Cursor] = []
         now, token = self._clock.now(), first_token(self._membership.incarnation)
         for item in batch:
@@ -359,24 +363,21 @@ class Firing:
             lane = 0 if exception is None else exception.lane
             self._patience.fired(item, now, ran=lane is not None)
             moved.append(after)
-            if reservation.hand_off and lane is not None and lane >= 0 and (exception is None or exception.why is None):
+            if lane is None or lane < 0 or (exception is not None and exception.why is not None):
+                continue
+            if reservation.hand_off:
                 claims.append(first_claim(before, lane, token))
-        self._count(len(batch), len(moved), mode, exceptions)
+            elif self._offers is not None:
+                queued.append((before, lane))
+        count_fired(self._metrics, self._membership, len(batch), len(moved), mode, exceptions)
         if self._catch_ups.busy:
             self._catch_ups.fired(cursor.job for cursor in moved)
         reservation.accept(claims)
-        if moved and not reservation.hand_off:
+        if queued and self._offers is not None:
+            self._offers.fired(queued, token)
+        elif moved and not reservation.hand_off and self._offers is None:
             self._wakeups.runs_queued()
         self._ticks.moved(moved)
-
-    def _count(self, sent: int, moved: int, mode: FireMode, exceptions: dict[int, Exceptional]) -> None:
-        overlaps = sum(exception.why == "overlap" for exception in exceptions.values())
-        self._metrics.overlaps += overlaps
-        self._metrics.fired += moved - overlaps - sum(item.why == "by request" for item in exceptions.values())
-        if mode is not FireMode.PATIENT:  # there, to be refused is to wait
-            self._metrics.refused_fires += sent - moved
-        if moved < sent and not self._membership.trusted:
-            log.warning("fires refused: another node leads these partitions", jobs=sent - moved)
 
     # --- bookkeeping ---
 

@@ -21,6 +21,7 @@ from detent.scheduler.catch_up import CatchUpReleaser
 from detent.scheduler.catch_up_jobs import CatchUpJobs
 from detent.scheduler.firing import Firing
 from detent.scheduler.handoff import Handoff
+from detent.scheduler.offering import OfferSender
 from detent.scheduler.planning import TickPlanner
 from detent.scheduler.set_aside import SetAside
 from detent.scheduler.upcoming import UpcomingTicks
@@ -59,8 +60,10 @@ class Scheduler:
         window_seconds: float,
         catch_up_rate: float | None = None,
         grace_seconds: int | None = None,
+        offers: OfferSender | None = None,
     ) -> None:
-        """`worker`: that of this node; None where it has none. `grace_seconds`: for jobs that set none."""
+        """`worker`: that of this node; None where it has none. `grace_seconds`: for jobs that set none. `offers`: what
+        offers runs to workers through a transport; None: PostgreSQL is the queue."""
         self._store = store
         self._membership = membership
         self._clock = clock
@@ -80,7 +83,7 @@ class Scheduler:
         self.firing = Firing(
             store, membership, clock, ticks=self._ticks, aside=self.aside, catch_ups=catch_ups,
             planner=TickPlanner(AUTOMATIC if grace_seconds is None else grace_seconds),
-            worker=worker, book=book, wakeups=wakeups, metrics=metrics,
+            worker=worker, offers=offers, book=book, wakeups=wakeups, metrics=metrics,
         )  # fmt: skip
         self.releaser = CatchUpReleaser(
             store, membership, clock, live=self.firing, jobs=catch_ups, aside=self.aside,

@@ -35,6 +35,7 @@ from detent.settings.readers import (
     or_auto,
     path,
     patterns,
+    queue,
     seconds,
     secret_keys,
     switch,
@@ -137,6 +138,13 @@ class Settings:
     http_host_concurrency: int = _setting(0, whole(0, 100_000), "0 for any number, or a whole number up to 100000")
     queues: tuple[str, ...] = _setting(
         ("default",), names, "one or more queue names without spaces, separated by commas"
+    )
+    queue: str = _setting(
+        "postgres",
+        queue,
+        "postgres, redis, nats, rabbitmq, kafka or sqs, or the address of such a broker, such as redis://host:6379/0"
+        " (the queues that a worker serves are DETENT_QUEUES)",
+        secret=True,
     )
     drain_seconds: float = _setting(30.0, seconds(0, 86_400), "a number of seconds between 0 and 86400")
     lease_ttl_seconds: float = _setting(5.0, seconds(0.5, 300), "a number of seconds between 0.5 and 300")

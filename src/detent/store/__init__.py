@@ -24,6 +24,7 @@ from detent.store.ledger import LedgerStore
 from detent.store.leftovers import LeftoverStore
 from detent.store.live_runs import LiveRunStore
 from detent.store.nodes import NodeStore
+from detent.store.offers import OfferStore
 from detent.store.output import OutputStore
 from detent.store.overview import OverviewStore
 from detent.store.person_sessions import PersonSessionStore
@@ -71,6 +72,7 @@ class Store:
         self.leftovers = LeftoverStore(database)
         self.live_runs = LiveRunStore(database)
         self.nodes = NodeStore(database)
+        self.offers = OfferStore(database)
         self.output = OutputStore(database)
         self.overview = OverviewStore(database)
         self.person_sessions = PersonSessionStore(database)

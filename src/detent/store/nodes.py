@@ -45,6 +45,8 @@ class Share(NamedTuple):
     first_expiry: float | None
     # Whether there are other nodes or programs that only execute runs.
     others_work: bool
+    # Whether some of them are programs that pull over the API.
+    programs_pull: bool = False
 
 
 class Rescued(NamedTuple):
@@ -131,7 +133,8 @@ class NodeStore:
         first = row["first_expiry"]
         return Share(
             row["schedulers"], row["evicted"], row["draining"], row["held"], row["free"], row["expired"],
-            None if first is None else first.total_seconds(), row["others_work"],
+            None if first is None else first.total_seconds(),
+            row["others_work"] or row["programs_pull"], row["programs_pull"],
         )  # fmt: skip
 
     async def take(self, node: int, incarnation: int, nominations: Mapping[int, int | None]) -> dict[int, int]:

@@ -141,21 +141,32 @@ class PullStore:
         return int(row["worker"])
 
     async def claim(
-        self, tenant: int, worker: int, wanted: Wanted, limit: int, lease: timedelta, *, evenly: bool = False
+        self,
+        tenant: int,
+        worker: int,
+        wanted: Wanted,
+        limit: int,
+        lease: timedelta,
+        *,
+        evenly: bool = False,
+        runs: Sequence[RunKey] = (),
     ) -> list[Pulled]:
+        """Up to `limit` ready runs, each under a lease; of these `runs`, if there are any."""
         arguments = (tenant, worker, wanted.queue, list(wanted.capabilities), wanted.functions)
         limits = [
             row["number"]
             for row in await self._database.fetch(PoolName.PULL, sql.limit.LIST_OF_QUEUE, tenant, wanted.queue)
         ]
+        keys = tuple(zip(*runs, strict=True)) if runs else (None, None, None)
+        how = (lease, evenly, *keys)
         if limits:
-            rows = await self._claim_under(limits, arguments, limit, (lease, evenly))
+            rows = await self._claim_under(limits, arguments, limit, how)
         else:
-            rows = await self._database.fetch(PoolName.PULL, sql.pull.CLAIM, *arguments, limit, lease, evenly)
+            rows = await self._database.fetch(PoolName.PULL, sql.pull.CLAIM, *arguments, limit, *how)
         return [Pulled(_claim(row), _definition(row), row["lease_until"]) for row in rows]
 
     async def _claim_under(
-        self, limits: Sequence[int], arguments: tuple[Any, ...], limit: int, how: tuple[timedelta, bool]
+        self, limits: Sequence[int], arguments: tuple[Any, ...], limit: int, how: tuple[Any, ...]
     ) -> list[Row]:
         async def claim(connection: Connection, room: int) -> list[Row]:
             rows: list[Row] = await connection.fetch(sql.pull.CLAIM.text, *arguments, room, *how)

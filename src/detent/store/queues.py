@@ -20,7 +20,7 @@ from detent.store.live_runs import claims_of
 from detent.store.upkeep import RUNS_CHANNEL
 
 WHOLE_TENANT = None
-EMPTY = {"waiting": 0, "running": 0}
+EMPTY = {"waiting": 0, "running": 0, "channels": []}
 # On-demand runs that wait, of a tenant: beyond that the exact number does not matter.
 MAX_WAITING_COUNTED = 100_000
 # The notification that queues or limits have changed.

@@ -8,10 +8,11 @@ from time import monotonic
 
 from detent.store import sql
 from detent.store.db import Database, PoolName
-from detent.telemetry.metrics import ClusterSignals
+from detent.telemetry.metrics import ClusterSignals, QueueDepth
 
 MAX_COUNTED = 20_000
 MAX_DUE_OF_PARTITION = 80
+MAX_QUEUES = 100
 
 
 class SignalStore:
@@ -25,7 +26,11 @@ class SignalStore:
         (row,) = await self._database.fetch(
             PoolName.REQUEST, sql.cluster.READ_SIGNALS, MAX_COUNTED, MAX_DUE_OF_PARTITION
         )
+        depths = await self._database.fetch(PoolName.REQUEST, sql.queue.READ_DEPTHS, MAX_COUNTED, MAX_QUEUES)
         return ClusterSignals(
+            queues={
+                name: QueueDepth(runs, _seconds(oldest)) for name, runs, oldest in (depth.values() for depth in depths)
+            },
             ticks_due=row["ticks_due"],
             oldest_due=_seconds(row["oldest_due"]),
             runs_ready=row["runs_ready"],

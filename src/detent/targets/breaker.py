@@ -23,6 +23,8 @@ from typing import NamedTuple
 from detent.domain.masking import Mask
 from detent.domain.run import Call, Failed, NotBegun
 from detent.runtime.clock import monotonic
+from detent.targets.called_hosts import HostKey
+from detent.targets.host_loads import HostLoads
 from detent.telemetry.log import logger
 from detent.telemetry.metrics import Metrics
 
@@ -40,16 +42,6 @@ FORGOTTEN_SECONDS = 600.0
 MOST_HOSTS = 10_000
 # A probe that has not reported after its time limit and this is not waited for.
 PROBE_GRACE = 5.0
-
-
-class HostKey(NamedTuple):
-    tenant: int
-    host: str
-    port: int
-
-    @property
-    def peer(self) -> str:
-        return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
 
 
 class CallPermit(Enum):
@@ -105,6 +97,7 @@ class HostBreakers:
         max_pause: float,
         metrics: Metrics,
         *,
+        loads: HostLoads | None = None,
         clock: Callable[[], float] = monotonic,
         chance: Callable[[], float] = random.random,
     ) -> None:
@@ -113,23 +106,49 @@ class HostBreakers:
         self._metrics = metrics
         self._clock = clock
         self._chance = chance
+        self._open = 0
+        self.loads = loads or HostLoads()
+        """The calls under way, which runners count."""
         self.troubled: dict[HostKey, _Circuit] = {}
-        """Hosts whose last call failed, the latest failure last. While it is empty, `admit` and `answered` need not be
-        called."""
+        """Hosts whose last call failed, the latest failure last. While it is empty, `answered` need not be called."""
         self.version = 0
         """Changes when a circuit opens, closes, or was probed."""
+
+    @property
+    def may_refuse(self) -> bool:
+        """Otherwise `admit` need not be called."""
+        return bool(self.troubled) or self.loads.crowded
+
+    @property
+    def may_put_off(self) -> bool:
+        """Otherwise `waiting_time` need not be called."""
+        return self._open > 0 or self.loads.crowded
 
     def admit(self, key: HostKey, patience: float) -> CallPermit | NotBegun:
         """Whether a call may begin, which takes at most `patience` seconds. Each admission is followed by one report:
         `answered`, `failed` or `released`."""
         circuit = self.troubled.get(key)
-        if circuit is None or circuit.opened_at is None:
-            return CallPermit.CALL
-        now = self._clock()
-        if now < circuit.next_probe or now < circuit.probe_until:
-            return self._put_off(key, circuit, now)
-        circuit.probe_until = now + patience + PROBE_GRACE
-        return CallPermit.PROBE
+        if circuit is not None and circuit.opened_at is not None:
+            now = self._clock()
+            if self._is_shut(circuit, now):
+                return self._put_off(key, circuit, now)
+            circuit.probe_until = now + patience + PROBE_GRACE
+            return CallPermit.PROBE
+        seconds = self.loads.waiting_time(key) if self.loads.crowded else 0.0
+        return NotBegun(f"{key.peer} has not answered yet.", retry_after=seconds) if seconds else CallPermit.CALL
+
+    def waiting_time(self, key: HostKey) -> float:
+        """Whether a run is put off before it has a slot: the seconds until it may be claimed again. 0: it may be
+        called, or is to be the probe."""
+        circuit = self.troubled.get(key)
+        if circuit is not None and circuit.opened_at is not None:
+            now = self._clock()
+            return self._waiting_time(circuit, now) if self._is_shut(circuit, now) else 0.0
+        return self.loads.waiting_time(key) if self.loads.crowded else 0.0
+
+    @staticmethod
+    def _is_shut(circuit: _Circuit, now: float) -> bool:
+        return now < circuit.next_probe or now < circuit.probe_until
 
     def answered(self, key: HostKey) -> None:
         circuit = self.troubled.pop(key, None)
@@ -180,6 +199,7 @@ class HostBreakers:
             for key, each in self.troubled.items()
             if max(each.last_failure, each.next_probe, each.probe_until) < before
         ]
+        self.loads.forget_unused()
         for key, circuit in unused:
             del self.troubled[key]
             if circuit.opened_at is not None:
@@ -215,6 +235,10 @@ class HostBreakers:
         self.version += 1
 
     def _put_off(self, key: HostKey, circuit: _Circuit, now: float) -> NotBegun:
+        seconds = self._waiting_time(circuit, now)
+        return NotBegun(f"{key.peer} does not answer: {circuit.error}", retry_after=seconds)
+
+    def _waiting_time(self, circuit: _Circuit, now: float) -> float:
         """Until the next probe; and all but a few somewhat longer, at random: so they neither come back all at once nor
         later than one longest pause after a probe that was answered."""
         probing = now < circuit.probe_until
@@ -225,9 +249,10 @@ class HostBreakers:
             wait += spread * self._chance()
         circuit.returning += 1
         circuit.put_off += 1
-        return NotBegun(f"{key.peer} does not answer: {circuit.error}", retry_after=max(wait, 0.05))
+        return max(wait, 0.05)
 
     def _changed(self, opened: int) -> None:
+        self._open += opened
         self._metrics.circuits_open += opened
         self.version += 1
 

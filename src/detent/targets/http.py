@@ -33,7 +33,8 @@ from detent.domain.target_rules import CALL_HEADER, check_headers
 from detent.domain.target_url import TargetError, parse_url
 from detent.domain.webhooks import signed
 from detent.runtime.clock import monotonic
-from detent.targets.breaker import CallPermit, HostBreakers, HostKey, Unanswered, never_open, ran_out
+from detent.targets.breaker import CallPermit, HostBreakers, Unanswered, never_open, ran_out
+from detent.targets.called_hosts import HostKey
 from detent.targets.facts import fact_headers
 from detent.targets.host_places import HostLimit, HostPlaces
 from detent.targets.http_failures import connection_failure, is_unsent, refusal_of, says_about_host
@@ -233,27 +234,31 @@ class HttpTargetRunner:
         began: float,
     ) -> Outcome | NotBegun | TargetFault:
         """The outcome, or why nothing was sent: the circuit of the host is open, or the rules of the tenant."""
-        breakers, admission = self._breakers, CallPermit.CALL
-        if breakers.troubled:
-            admitted = breakers.admit(_host(call, prepared), call.timeout_seconds)
+        breakers, admission, answered = self._breakers, CallPermit.CALL, False
+        key = HostKey(call.tenant, prepared.url.raw_host or "", prepared.url.port or 0)
+        if breakers.may_refuse:
+            admitted = breakers.admit(key, call.timeout_seconds)
             if isinstance(admitted, NotBegun):
                 return admitted
             admission = admitted
+        load = breakers.loads.began(key)
         try:
             outcome = await self._request(call, target, prepared, body, rules)
+            answered = not isinstance(outcome, Unanswered | TargetFault)
         except BaseException:
             if ran_out(call, began):
-                breakers.failed(_host(call, prepared), admission, Unanswered(_NO_ANSWER, sent=True))
+                breakers.failed(key, admission, Unanswered(_NO_ANSWER, sent=True))
             else:
-                breakers.released(_host(call, prepared), admission)
+                breakers.released(key, admission)
             raise
+        finally:
+            breakers.loads.ended(load, began, answered)
         if isinstance(outcome, Unanswered):
-            return breakers.failed(_host(call, prepared), admission, outcome, call.mask)
-        if breakers.troubled:
-            if isinstance(outcome, TargetFault):
-                breakers.released(_host(call, prepared), admission)
-            else:
-                breakers.answered(_host(call, prepared))
+            return breakers.failed(key, admission, outcome, call.mask)
+        if not answered:
+            breakers.released(key, admission)
+        elif breakers.troubled:
+            breakers.answered(key)
         return outcome
 
     async def _request(
@@ -301,10 +306,6 @@ class HttpTargetRunner:
 
 
 _NO_ANSWER = Failed("no answer within the time limit of the attempt")
-
-
-def _host(call: Call, prepared: PreparedRequest) -> HostKey:
-    return HostKey(call.tenant, prepared.url.raw_host or "", prepared.url.port or 0)
 
 
 def _accepted(call: Call, status: int) -> Accepted | None:

@@ -10,7 +10,16 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 from detent.domain.schedule import tzdata_version
-from detent.telemetry.metrics import ENDS, KINDS, OUTCOMES, ClusterSignals, Distribution, Metrics, NodeGauges
+from detent.telemetry.metrics import (
+    ENDS,
+    KINDS,
+    OUTCOMES,
+    ClusterSignals,
+    Distribution,
+    Metrics,
+    NodeGauges,
+    QueueDepth,
+)
 from detent.version import __version__
 
 if TYPE_CHECKING:
@@ -50,6 +59,7 @@ class Snapshot:
         yield from _spans(self._metrics)
         yield from _certificate(self._metrics)
         yield from _circuits(self._metrics)
+        yield from _transport(self._metrics)
         gauges = self._metrics.gauges()
         yield from _membership(gauges is not None, self._cluster is not None)
         if gauges is not None:
@@ -62,8 +72,9 @@ def every_metric() -> Iterator[Metric]:
     """All metrics with nothing counted yet, for the manual."""
     metrics = Metrics()
     metrics.certificate_expires_at = 0.0
+    metrics.transport_up = False
     metrics.gauges = lambda: NodeGauges(0, 0, 0.0, 0.0, 0.0, 0.0, draining=False, held=False)
-    nothing = ClusterSignals(0, 0.0, 0, 0.0, 0, 0, 0, {}, 0, 0, 0, 0, 0, 0.0)
+    nothing = ClusterSignals(0, 0.0, 0, 0.0, 0, 0, 0, {}, 0, 0, 0, 0, 0, 0.0, queues={"default": QueueDepth(0, 0.0)})
     return Snapshot(metrics, nothing).collect()
 
 
@@ -110,6 +121,30 @@ def _circuits(metrics: Metrics) -> Iterator[Metric]:
 
     text = "Hosts that do not answer: runs that would call them wait, but for one probe at a time."
     yield GaugeMetricFamily("detent_circuits_open", text, metrics.circuits_open)
+
+
+def _transport(metrics: Metrics) -> Iterator[Metric]:
+    from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
+
+    if metrics.transport_up is None:
+        return
+    text = "1 while this process reaches the broker that carries offers; only where DETENT_QUEUE names one."
+    yield GaugeMetricFamily("detent_transport_up", text, float(metrics.transport_up))
+    for name, text, value in (
+        ("offers_sent", "Offers of runs that the broker has acknowledged.", metrics.offers_sent),
+        ("offers_taken", "Offers that this process has taken from the broker.", metrics.offers_taken),
+        (
+            "offers_stale",
+            "Offers whose run did not wait any more: claimed by another worker, or ended.",
+            metrics.offers_stale,
+        ),
+        (
+            "transport_fallbacks",
+            "Times that this process lost the broker and went on through PostgreSQL.",
+            metrics.transport_fallbacks,
+        ),
+    ):
+        yield CounterMetricFamily(f"detent_{name}", text, value)
 
 
 def _certificate(metrics: Metrics) -> Iterator[Metric]:
@@ -239,6 +274,20 @@ def _node(gauges: NodeGauges) -> Iterator[Metric]:
     yield held
 
 
+def _queues(signals: ClusterSignals) -> Iterator[Metric]:
+    from prometheus_client.core import GaugeMetricFamily
+
+    text = "Runs that wait for a worker in the queues of this name, of all tenants; of the 100 deepest."
+    waiting = GaugeMetricFamily("detent_queue_runs_ready", text, labels=["queue"])
+    text = "How long the oldest of them has waited; 0: none does."
+    oldest = GaugeMetricFamily("detent_queue_oldest_ready_seconds", text, labels=["queue"])
+    for name, depth in signals.queues.items():
+        waiting.add_metric([name], depth.runs)
+        oldest.add_metric([name], depth.oldest)
+    yield waiting
+    yield oldest
+
+
 def _cluster(signals: ClusterSignals) -> Iterator[Metric]:
     from prometheus_client.core import GaugeMetricFamily
 
@@ -280,6 +329,7 @@ def _cluster(signals: ClusterSignals) -> Iterator[Metric]:
         ("database_answer_seconds", "How long the database took to answer this.", signals.answer_seconds),
     ):
         yield GaugeMetricFamily(f"detent_{name}", text, float(value))
+    yield from _queues(signals)
     nodes = GaugeMetricFamily("detent_nodes", "Nodes that are alive or not yet removed.", labels=["state"])
     for state in NODE_STATES:
         nodes.add_metric([state], signals.nodes.get(state, 0))

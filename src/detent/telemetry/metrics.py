@@ -10,8 +10,9 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections import Counter
-from collections.abc import Awaitable, Callable, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from datetime import timedelta
+from types import MappingProxyType
 from typing import Literal, NamedTuple
 
 from detent.domain.states import RunStatus
@@ -68,6 +69,13 @@ class NodeGauges(NamedTuple):
     handlers_short: int = 0
 
 
+class QueueDepth(NamedTuple):
+    """Runs that wait for a worker in the queues of one name, and for how many seconds the oldest has."""
+
+    runs: int
+    oldest: float
+
+
 class ClusterSignals(NamedTuple):
     """The state of the whole cluster, read from the database; ages in seconds, 0 where nothing waits."""
 
@@ -86,6 +94,7 @@ class ClusterSignals(NamedTuple):
     incidents_open: int
     answer_seconds: float
     jobs_set_aside: int = 0
+    queues: Mapping[str, QueueDepth] = MappingProxyType({})
 
 
 async def _unknown() -> ClusterSignals | None:
@@ -118,6 +127,12 @@ class Metrics:
         self.circuits_open = 0
         self.circuits_opened = 0
         self.retries = 0
+        # Of the transport; None: PostgreSQL is the queue.
+        self.transport_up: bool | None = None
+        self.offers_sent = 0
+        self.offers_taken = 0
+        self.offers_stale = 0
+        self.transport_fallbacks = 0
         self.ends: Counter[tuple[Kind, RunStatus]] = Counter()
         self.attempts: Counter[tuple[Kind, str]] = Counter()
         self.expectations_missed = dict.fromkeys(EXPECTATIONS, 0)

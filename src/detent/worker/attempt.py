@@ -16,6 +16,8 @@ from detent.runtime.clock import DatabaseClock
 from detent.runtime.service import Batcher
 from detent.store import Store
 from detent.store.db import OutcomeUnknown
+from detent.targets.breaker import HostBreakers
+from detent.targets.called_hosts import host_of
 from detent.targets.exceptions import describe, failure_of
 from detent.telemetry import tracing, transitions
 from detent.telemetry.log import logger
@@ -49,6 +51,7 @@ class Attempts:
         returns: Returns,
         secrets: SecretValues,
         callbacks: CallbackTickets,
+        breakers: HostBreakers,
         metrics: Metrics,
     ) -> None:
         self._store = store
@@ -61,6 +64,7 @@ class Attempts:
         self._returns = returns
         self._secrets = secrets
         self._callbacks = callbacks
+        self._breakers = breakers
         self._metrics = metrics
         self._deadlines: Deadlines[HeldRun] = Deadlines(is_running, expire)
         self._note_start = Batcher(self._start_all)
@@ -68,6 +72,8 @@ class Attempts:
         self._timed = {kind for kind, runner in runners.items() if not getattr(runner, "keeps_time", False)}
         # A handler was interrupted here. A plain function cannot be: it may still run, and may end the process.
         self.left_behind = False
+        self.put_off_early = 0
+        """Runs that were put off before they had a slot."""
 
     async def run(self, held: HeldRun) -> None:
         """A run is given back only if its target was not called because the database did not answer; any other error
@@ -178,13 +184,30 @@ class Attempts:
             self._settle(held, Cancelled("cancelled before it started"))
             return
         if refused.retry_after > 0:
-            held.over = True
-            self._capacity.over()
-            self._returns.put_off(held.claim, refused.retry_after)
+            self._put_off(held, refused.retry_after)
             return
         held.begun = False
         await self._returns.give_back_uncalled(held.claim)
         held.stop = False
+
+    def put_off(self, held: HeldRun) -> bool:
+        """Return a run whose host is not to be called now, before it has a slot: thousands may be due for a host that
+        does not answer. A run that is to be cancelled does not wait for its host."""
+        if not self._breakers.may_put_off or held.definition is None or held.claim.cancel or held.stop:
+            return False
+        host = host_of(held.definition.spec.target, held.definition.tenant)
+        seconds = 0.0 if host is None else self._breakers.waiting_time(host)
+        if not seconds:
+            return False
+        held.begun = True
+        self.put_off_early += 1
+        self._put_off(held, seconds)
+        return True
+
+    def _put_off(self, held: HeldRun, seconds: float) -> None:
+        held.over = True
+        self._capacity.over()
+        self._returns.put_off(held.claim, seconds)
 
     def _settle(self, held: HeldRun, outcome: Outcome | None) -> None:
         held.over = True

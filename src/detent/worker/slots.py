@@ -149,6 +149,10 @@ class Slots:
             held = self._waiting.popleft() if self.shares.alone else self._next_by_share()
             if held is None:
                 break
+            if self._attempts.put_off(held):  # its host stopped answering while it waited here
+                self._left_without_slot(held)
+                turns = await self._next_turn(turns)
+                continue
             held.task = task
             self._executing.add(held)
             if not self._filling:
@@ -164,10 +168,17 @@ class Slots:
                 await absorb_cancellation(task)
             if self._passes != passes:
                 break
-            turns += 1
-            if turns % TURNS == 0:
-                self._wakeups.capacity_freed()
-                await asyncio.sleep(0)
+            turns = await self._next_turn(turns)
+
+    async def _next_turn(self, turns: int) -> int:
+        if (turns + 1) % TURNS == 0:
+            self._wakeups.capacity_freed()
+            await asyncio.sleep(0)
+        return turns + 1
+
+    def _left_without_slot(self, held: HeldRun) -> None:
+        if not self.shares.alone:
+            self.shares.ended(held.tenant)
 
     def _slot_ended(self, task: asyncio.Task[None]) -> None:
         self._slots -= 1

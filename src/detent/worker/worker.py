@@ -17,17 +17,18 @@ from detent.cluster.membership import Membership
 from detent.domain.identity import decode_run_id
 from detent.domain.job import TargetKind
 from detent.domain.run import Claim
-from detent.domain.shares import reserve_fairly
 from detent.runtime import failpoints
 from detent.runtime.clock import DatabaseClock, monotonic
 from detent.runtime.service import Loop
 from detent.runtime.wakeups import Wakeups
 from detent.store import Store
 from detent.store.db import OutcomeUnknown
+from detent.targets.breaker import HostBreakers
 from detent.targets.calls import Capacity
 from detent.telemetry import transitions
 from detent.telemetry.log import logger
 from detent.telemetry.metrics import Metrics
+from detent.transports.link import TransportLink
 from detent.worker.attempt import Attempts
 from detent.worker.callbacks import CallbackTickets
 from detent.worker.capacity import WorkerCapacity
@@ -35,6 +36,8 @@ from detent.worker.claiming import Claiming
 from detent.worker.definitions import DefinitionLoader
 from detent.worker.execute import Runner
 from detent.worker.held import HeldRun, HeldRuns
+from detent.worker.intake import Intake
+from detent.worker.offers import OfferTaker
 from detent.worker.on_demand import OnDemandRuns
 from detent.worker.promotion import Promoter
 from detent.worker.queue_reads import QueueReads
@@ -52,7 +55,6 @@ log = logger("worker")
 # Runs that become ready are announced; this is for when an announcement was lost.
 POLL_EVERY = 10.0
 IDLE_PAUSE = 0.5
-LARGEST_CLAIM = 1000
 
 
 class Worker:
@@ -72,12 +74,15 @@ class Worker:
         metrics: Metrics,
         handlers: Capacity,
         secrets: SecretValues,
+        breakers: HostBreakers,
         draining: bool = False,
         callback_url: str | None = None,
+        link: TransportLink | None = None,
     ) -> None:
         """`capabilities`: what this node can call beyond HTTP. `tenant_headroom`: the part of the slots that no tenant
         takes beyond its fair share. `handlers`: their capacity, beyond the slots. `secrets`: fills them into calls.
-        `draining`: take nothing in for now. `callback_url`: where targets reach the API, if this node knows it."""
+        `draining`: take nothing in for now. `callback_url`: where targets reach the API, if this node knows it.
+        `link`: the transport that offers runs; None: PostgreSQL is the queue."""
         self._membership = membership
         self._book = book
         self._clock = clock
@@ -88,21 +93,23 @@ class Worker:
         self.capacity.draining = draining
         self._claiming = Claiming(store, membership, book, queues, ["", *capabilities], handlers)
         self.settled = 0
-        self._backlog = True
         self._queue_reads = QueueReads()
-        self._behind: frozenset[int] = frozenset()  # the tenants of the backlog; none of them while it is unknown
         self._promoter = Promoter(store)
         self._retries = Retries(lambda: self.loop.wake())
         self._settler = Settler(store, membership.node, settled=self._settled, wakeups=wakeups, metrics=metrics)
         self._returns = Returns(store, membership, self._held, self.capacity, self._retries, wakeups, metrics)
         self._attempts = Attempts(
             store, membership, clock, runners, held=self._held, capacity=self.capacity, settler=self._settler,
-            returns=self._returns, secrets=secrets, callbacks=CallbackTickets(store, callback_url), metrics=metrics,
+            returns=self._returns, secrets=secrets, callbacks=CallbackTickets(store, callback_url), breakers=breakers,
+            metrics=metrics,
         )  # fmt: skip
         self.slots = Slots(
             membership.node, held=self._held, capacity=self.capacity, attempts=self._attempts,
             weight_of=book.weight_of, headroom=tenant_headroom, wakeups=wakeups,
         )  # fmt: skip
+        self._intake = Intake(
+            held=self._held, capacity=self.capacity, slots=self.slots, claiming=self._claiming, book=book
+        )
         self._trials = Trials(
             store, membership, slots=self.slots, capacity=self.capacity, returns=self._returns, wakeups=wakeups
         )
@@ -112,8 +119,13 @@ class Worker:
         )
         self.loop = Loop("worker", self.tick)
         self.on_demand = OnDemandRuns(
-            self._claiming, capacity=self.capacity, claimable=lambda: 0 if self._backlog else self._claimable(),
+            self._claiming, capacity=self.capacity,
+            claimable=lambda: 0 if self._intake.backlog else self._intake.claimable(),
             accept=self._accept, wake=self.loop.wake, wakeups=wakeups,
+        )  # fmt: skip
+        self.offers = None if link is None else OfferTaker(
+            store, membership, clock, link, intake=self._intake, capacity=self.capacity, claiming=self._claiming,
+            accept=self._accept, claim_as_usual=self._claim_as_usual, wakeups=wakeups, metrics=metrics,
         )  # fmt: skip
         handlers.notify = self.loop.wake
         for event in (wakeups.runs_ready, wakeups.runs_queued):
@@ -124,33 +136,20 @@ class Worker:
 
     @property
     def loops(self) -> list[Loop]:
-        return [self.loop, self.on_demand.loop, self.reconciler.loop]
+        own = [self.loop, self.on_demand.loop, self.reconciler.loop]
+        return own if self.offers is None else [*own, self.offers.loop]
 
     # --- what the fire of this node asks (scheduler/handoff.py) ---
 
     @property
     def free_capacity(self) -> int:
-        return self.capacity.free(len(self._held))
+        return self._intake.free
 
     def open_capacity(self, queue: int) -> int:
-        """Capacity for ticks of this queue that are handed off. 0 while the last claim left runs behind, which they
-        would overtake."""
-        if self.slots.shares.alone:
-            return 0 if self._backlog else self.free_capacity
-        tenant = self._book.tenant_of(queue)
-        return 0 if self._left_behind(tenant) else max(self.free_capacity, self._open_to(tenant))
+        return self._intake.open_capacity(queue)
 
     def with_free_slot(self, tenants: Iterable[int]) -> set[int]:
-        """Those of these tenants that have a free slot and no runs waiting for it in their queues."""
-        if not self.slots.shares.any_free:
-            return set()
-        return {tenant for tenant in tenants if not self._left_behind(tenant) and self._open_to(tenant) > 0}
-
-    def _left_behind(self, tenant: int) -> bool:
-        return self._backlog and (tenant in self._behind or not self._behind)
-
-    def _open_to(self, tenant: int) -> int:
-        return self.slots.shares.open_to(tenant) if self.capacity.accepts else 0
+        return self._intake.with_free_slot(tenants)
 
     @property
     def max_waiting(self) -> int:
@@ -163,9 +162,9 @@ class Worker:
 
     def checks_backlog(self) -> bool:
         """Whether runs may wait in the queues, unknown since the worker was full: then it claims now."""
-        if self._backlog:
+        if self._intake.backlog:
             self.loop.wake()
-        return self._backlog
+        return self._intake.backlog
 
     def serves(self, queue: int) -> bool:
         return queue in self._claiming.unlimited
@@ -174,28 +173,7 @@ class Worker:
         self._definitions.prefetch(jobs)
 
     def reserve(self, queues: Sequence[int]) -> list[bool]:
-        """For each tick about to fire: may it be handed to this worker? Only where it overtakes no run: the worker
-        serves its queue, which has no limit, has capacity, and its last claim left nothing behind."""
-        taken = self._reserve_first(queues) if self.slots.shares.alone else self._reserve_shares(queues)
-        self.capacity.reserved += sum(taken)
-        return taken
-
-    def _reserve_first(self, queues: Sequence[int]) -> list[bool]:
-        capacity = 0 if self._backlog else self.free_capacity
-        unlimited = self._claiming.unlimited
-        taken = []
-        for queue in queues:
-            ours = capacity > 0 and queue in unlimited
-            capacity -= ours
-            taken.append(ours)
-        return taken
-
-    def _reserve_shares(self, queues: Sequence[int]) -> list[bool]:
-        unlimited, tenant_of = self._claiming.unlimited, self._book.tenant_of
-        tenants = [tenant_of(queue) if queue in unlimited else None for queue in queues]
-        closed = {tenant for tenant in set(tenants) if tenant is not None and self._left_behind(tenant)}
-        open_tenants = [None if tenant in closed else tenant for tenant in tenants]
-        return reserve_fairly(open_tenants, self.free_capacity, self._open_to)
+        return self._intake.reserve(queues)
 
     def release(self, count: int) -> None:
         self.capacity.reserved -= count
@@ -233,10 +211,8 @@ class Worker:
         self.slots.fill()
 
     def _line_up(self, held: HeldRun) -> None:
-        if held.claim.crashes < SUSPECT_FROM:
-            self.slots.add(held)
-        else:
-            self._trials.add(held)
+        if not self._attempts.put_off(held):
+            (self.slots if held.claim.crashes < SUSPECT_FROM else self._trials).add(held)
 
     # --- the loop: claim what is ready ---
 
@@ -246,25 +222,25 @@ class Worker:
             return IDLE_PAUSE
         if capacity.draining:
             await self._give_back_waiting()
-            return POLL_EVERY
+            return self._poll_every
         await failpoints.hit("W1")
         await self._claiming.learn()
         self.slots.share_among(self._claiming.tenants)
         if await self._promoter.promote():
             self._wakeups.runs_given_back()
         await self.on_demand.prepare()
-        limit = self._claimable()
+        limit = self._intake.claimable()
         shares = self.slots.shares
         if not self._claiming.serving or (not limit and not (capacity.accepts and shares.any_free)):
-            self._backlog, self._behind = True, frozenset()
-            return self._retries.pause(POLL_EVERY)
+            self._intake.fell_behind()
+            return self._retries.pause(self._poll_every)
         free = capacity.concurrency - self.slots.running - self.slots.waiting
         capacity.reserved += limit
         began = monotonic()
-        queues = self._queue_reads.begins(needed=self._backlog or not self._claiming.direct)
+        queues = self._queue_reads.begins(needed=self._intake.backlog or not self._claiming.direct)
         try:
             claimed = await self._claiming.claim(
-                limit, free, self.slots.waits, None if shares.alone else self._open_to, queues=queues
+                limit, free, self.slots.waits, None if shares.alone else self._intake.open_to, queues=queues
             )
         except OutcomeUnknown:
             self._wakeups.reply_lost()
@@ -276,23 +252,27 @@ class Worker:
             self._wakeups.reply_lost()
         if queues:
             self._retries.claimed(began)
-        self._behind = claimed.behind
-        self._backlog = bool(self._behind)
+        self._intake.left_behind(claimed.behind)
+        put_off = self._attempts.put_off_early
         self._accept(claimed.claims)
-        if self._backlog and (self.free_capacity or self._slot_waits()):
+        self._intake.took_in(len(claimed.claims), self._attempts.put_off_early - put_off)
+        if self._intake.backlog and (self.free_capacity or self._intake.slot_waits()):
             return 0.0
-        longest = self._queue_reads.wait(self.on_demand.backlog.wait(POLL_EVERY), read=queues)
+        if self.offers is not None:
+            self.offers.loop.wake()
+        longest = self._queue_reads.wait(self.on_demand.backlog.wait(self._poll_every), read=queues)
         return self._retries.pause(longest if claimed.wait is None else min(claimed.wait, longest))
 
-    def _slot_waits(self) -> bool:
-        """Whether a slot is free for a tenant whose runs the last claim left behind, or may have."""
-        return self.capacity.accepts and self.slots.shares.any_open(self._behind or self._claiming.tenants)
+    @property
+    def _poll_every(self) -> float:
+        return POLL_EVERY if self.offers is None else self.offers.poll_every(POLL_EVERY)
 
-    def _claimable(self) -> int:
-        """How many runs a claim may bring. Where the last claim left nothing behind, it keeps half the capacity free:
-        ticks that are fired while it waits for its answer would otherwise have to wait as well."""
-        capacity = min(self.free_capacity, LARGEST_CLAIM)
-        return capacity if self._backlog else (capacity + 1) // 2
+    def _claim_as_usual(self, enqueued: bool) -> None:
+        """A transport says that runs wait, perhaps (`enqueued`) on-demand runs."""
+        self._queue_reads.hint()
+        if enqueued:
+            self.on_demand.backlog.hint(None)
+        self.loop.wake()
 
     async def _give_back_waiting(self) -> None:
         if self.slots.waiting or len(self._trials):
@@ -316,7 +296,8 @@ class Worker:
                 self.loop.wake()
         self.on_demand.settled(claims, retried=bool(retry_seconds))
         self.settled += len(claims)
-        if self._backlog and (self.free_capacity >= self.capacity.concurrency // 2 + 1 or self._slot_waits()):
+        intake = self._intake
+        if intake.backlog and (intake.free >= self.capacity.concurrency // 2 + 1 or intake.slot_waits()):
             self.loop.wake()
         self._retries.add(retry_seconds)
 
@@ -349,10 +330,16 @@ class Worker:
         if draining != self.capacity.draining:
             self.capacity.draining = draining
             self.loop.wake()
+            self._wait_for_no_offer()
+
+    def _wait_for_no_offer(self) -> None:
+        if self.offers is not None:
+            self.offers.interrupt()
 
     async def drain(self, seconds: float) -> None:
         """Stop claiming, give back what has not started, let the rest finish, then stop what has not."""
         self.capacity.closed = True
+        self._wait_for_no_offer()
         for loop in self.loops:
             await loop.stop()
         await self._trials.stop(self._answer_seconds)

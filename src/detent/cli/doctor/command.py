@@ -92,7 +92,7 @@ async def _examine(
         embedded = settings.database_url is None
         schema, pooled = settings.database_schema, settings.pooled
         async with examining(url, schema, pooled=pooled, embedded=embedded) as doctor:
-            return await _examine_database(doctor, url, settings.secret_key, findings, asked, job)
+            return await _examine_database(doctor, url, settings, findings, asked, job)
     except NotFound:
         raise
     except DetentError as error:
@@ -104,7 +104,7 @@ async def _examine(
 async def _examine_database(
     doctor: Doctor,
     url: str,
-    secret_key: str | None,
+    settings: Settings,
     findings: list[CheckResult],
     asked: Sequence[str],
     job: str | None,
@@ -119,13 +119,13 @@ async def _examine_database(
     if migrated.status != "ok":
         return findings, []
     if not asked:
-        findings += await _cluster(doctor, secret_key)
+        findings += await _cluster(doctor, settings)
     row = await _job(doctor, job) if job else None
     return findings, [await complaints.examine(name, doctor, row) for name in asked or COMPLAINTS]
 
 
-async def _cluster(doctor: Doctor, secret_key: str | None) -> list[CheckResult]:
-    from detent.cli.doctor import cluster, database, identity, secrets, unfired
+async def _cluster(doctor: Doctor, settings: Settings) -> list[CheckResult]:
+    from detent.cli.doctor import cluster, database, identity, secrets, transport, unfired
     from detent.cli.doctor.missing import OVERDUE
     from detent.store import sql
 
@@ -135,9 +135,12 @@ async def _cluster(doctor: Doctor, secret_key: str | None) -> list[CheckResult]:
     found = [await database.check_connections(doctor, len(alive), handlers)]
     found += [finding async for finding in database.check_pooler(doctor, await doctor.pooling())]
     found.append(await database.check_role(doctor))
-    found += [identity.check_original(await doctor.identity()), identity.check_hold(await doctor.one(sql.doctor.HOLD))]
+    original = await doctor.identity()
+    found += [identity.check_original(original), identity.check_hold(await doctor.one(sql.doctor.HOLD))]
     found += cluster.check_nodes(nodes)
     found += cluster.check_lost(await doctor.ask(sql.doctor.LOST_NODES), nodes)
+    queues = [row["queue"] for row in await doctor.ask(sql.queue.LIST_ALL)]
+    found += [finding async for finding in transport.check_transport(settings.queue, original.id, queues)]
     found.append(cluster.check_partitions(await doctor.one(sql.doctor.PARTITIONS), nodes))
     found.append(cluster.check_ticks(await doctor.one(sql.doctor.OVERDUE, OVERDUE, None)))
     found += await unfired.check_jobs(doctor)
@@ -145,7 +148,7 @@ async def _cluster(doctor: Doctor, secret_key: str | None) -> list[CheckResult]:
     found.append(cluster.check_keys(ever, valid))
     found += cluster.check_calls(await doctor.one(sql.doctor.REFUSED_CALLS, cluster.NEWEST_DEAD))
     found += cluster.check_dead_letters(await doctor.one(sql.dead_letter_topic.READ_FAILING, cluster.MOST_LETTERS))
-    found += secrets.check_secret_keys(await doctor.ask(sql.secret.COUNT_BY_KEY), secret_key)
+    found += secrets.check_secret_keys(await doctor.ask(sql.secret.COUNT_BY_KEY), settings.secret_key)
     found += secrets.check_literal_headers(await doctor.one(sql.doctor.LITERAL_HEADERS, secrets.NEWEST_JOBS))
     return found
 

@@ -118,6 +118,11 @@ class BenchRows:
         count: int = (await self._database.fetch(PoolName.REQUEST, bench.SUCCEEDED, due))[0]["count"]
         return count
 
+    async def transactions(self) -> int:
+        """Of all nodes, and the few of the measurement itself."""
+        count: int = (await self._database.fetch(PoolName.REQUEST, bench.TRANSACTIONS))[0]["transactions"]
+        return count
+
     async def figures(self, due: datetime) -> Figures:
         row = (await self._database.fetch(PoolName.REQUEST, bench.FIGURES, due))[0]
         p50, p99, largest = row["lateness"]

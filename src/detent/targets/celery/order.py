@@ -87,5 +87,5 @@ def task_id_of(call: Call) -> str:
 def _facts(call: Call) -> dict[str, str]:
     """As the headers of an HTTP call; those of a task are JSON, which has any text."""
     traceparent = call.traceparent or traceparent_of(call.run_id)
-    facts = {"traceparent": traceparent, **dict(fact_headers(call))}
+    facts = {"traceparent": traceparent, **fact_headers(call)}
     return facts | {"Idempotency-Key": call.idempotency_key, "Detent-Job": call.job}

@@ -12,6 +12,8 @@ import asyncio
 import threading
 from collections.abc import Callable, Sequence
 from contextlib import suppress
+from functools import partial
+from queue import Empty, SimpleQueue
 from typing import Any, TypeVar, cast
 
 from detent.domain.run import Failed
@@ -120,16 +122,35 @@ async def _in_thread(work: Callable[[], Made], discard: Callable[[Made], None] |
 
 
 class _Batch:
-    """Messages that wait for their delivery reports, which arrive in the client's thread."""
+    """Messages that are sent together. The thread of the client writes the answers, the loop reads them in the end."""
 
-    def __init__(self, size: int, loop: asyncio.AbstractEventLoop) -> None:
-        self.answers: list[Answer | None] = [None] * size
-        self.missing = size
-        self.done: asyncio.Future[None] = loop.create_future()
+    def __init__(self, messages: Sequence[TopicMessage], peer: str, done: asyncio.Future[list[Answer]]) -> None:
+        self.messages = messages
+        self.done = done
+        self.missing = len(messages)
+        self._peer = peer
+        self._answers: list[Answer | None] = [None] * len(messages)
+
+    def report(self, number: int, error: Any, record: Any) -> None:
+        """The client calls it once for each message that it has taken."""
+        if error is None:
+            self.answer(number, Receipt({"partition": record.partition(), "offset": record.offset()}))
+        else:
+            self.answer(number, failure_of(self._peer, error))
+
+    def answer(self, number: int, answer: Answer) -> None:
+        self._answers[number] = answer
+        self.missing -= 1
+
+    def answers(self, otherwise: Failed) -> list[Answer]:
+        """`otherwise`: for messages without a report."""
+        return [otherwise if answer is None else answer for answer in self._answers]
 
 
 class KafkaClient:
-    """A producer and the thread that reads its reports. What a read brings crosses to the loop in one step."""
+    """A producer and its thread, which gives it whole batches and waits for their delivery reports. A batch crosses to
+    the thread and back in one step each: every report needs the interpreter lock for itself, and a loop that produces
+    and handles messages meanwhile would wait for it as often."""
 
     def __init__(
         self, address: BrokerAddress, servers: Sequence[tuple[str, int]], loop: asyncio.AbstractEventLoop
@@ -142,11 +163,10 @@ class KafkaClient:
         self._kafka = confluent_kafka
         self._peer = address.url.authority
         self._loop = loop
-        self._batches: set[_Batch] = set()
-        self._reports: list[tuple[_Batch, int, Answer]] = []
+        self._batches: SimpleQueue[_Batch] = SimpleQueue()
         self._ending = threading.Event()
         self._producer = confluent_kafka.Producer(client_settings(address, servers, self._failed))
-        self._thread = threading.Thread(target=self._read, name="detent-kafka", daemon=True)
+        self._thread = threading.Thread(target=self._work, name="detent-kafka", daemon=True)
         self._thread.start()
 
     async def brokers(self) -> list[tuple[str, int]]:
@@ -168,53 +188,57 @@ class KafkaClient:
                 return [(broker.host, broker.port) for broker in metadata.brokers.values()]
 
     async def send(self, messages: Sequence[TopicMessage]) -> list[Answer]:
-        batch = _Batch(len(messages), self._loop)
-        self._batches.add(batch)
-        try:
-            for number, message in enumerate(messages):
-                failed = self._produce(batch, number, message)
-                if failed is not None:
-                    self._answer(batch, number, failed)
-            await batch.done
-        finally:
-            self._batches.discard(batch)
-        return [answer for answer in batch.answers if answer is not None]
+        batch = _Batch(messages, self._peer, self._loop.create_future())
+        self._batches.put(batch)
+        return await batch.done
 
-    def _produce(self, batch: _Batch, number: int, message: TopicMessage) -> Failed | None:
-        def report(error: Any, record: Any) -> None:
-            answer: Answer
-            if error is None:
-                answer = Receipt({"partition": record.partition(), "offset": record.offset()})
-            else:
-                answer = failure_of(self._peer, error)
-            self._reports.append((batch, number, answer))
-
-        headers = {"Content-Type": message.content_type, **message.headers}
-        try:
-            self._producer.produce(
-                message.topic, message.body, message.key.encode(), on_delivery=report,
-                headers=[(name, value.encode()) for name, value in headers.items()],
-            )  # fmt: skip
-        except BufferError:
-            return Failed(f"Too many messages wait for {self._peer} to acknowledge them.")
-        except self._kafka.KafkaException as error:
-            return failure_of(self._peer, error.args[0])
-        return None
+    def close(self) -> None:
+        """Blocks until what is under way has been sent or given up."""
+        self._ending.set()
+        self._thread.join(CLOSE_SECONDS * 2)
 
     # --- in the thread of the client ---
 
-    def _read(self) -> None:
+    def _work(self) -> None:
         while not self._ending.is_set():
+            try:
+                batch = self._batches.get(timeout=POLL_SECONDS)
+            except Empty:
+                self._producer.poll(0)  # which also reports errors of the client
+            else:
+                self._send(batch)
+        self._end()
+        while not self._batches.empty():
+            self._hand_over(self._batches.get())
+
+    def _send(self, batch: _Batch) -> None:
+        for number, message in enumerate(batch.messages):
+            self._produce(batch, number, message)
+        while batch.missing and self.failure is None and not self._ending.is_set():
             self._producer.poll(POLL_SECONDS)
-            self._hand_over()
+        if self._ending.is_set():
+            self._end()
+        self._hand_over(batch)
+
+    def _produce(self, batch: _Batch, number: int, message: TopicMessage) -> None:
+        try:
+            self._producer.produce(
+                message.topic, message.body, message.key, on_delivery=partial(batch.report, number),
+                headers={"Content-Type": message.content_type, **message.headers},
+            )  # fmt: skip
+        except BufferError:
+            batch.answer(number, Failed(f"Too many messages wait for {self._peer} to acknowledge them."))
+        except self._kafka.KafkaException as error:
+            batch.answer(number, failure_of(self._peer, error.args[0]))
+
+    def _end(self) -> None:
         self._producer.purge()
         self._producer.flush(CLOSE_SECONDS)
-        self._hand_over()
 
-    def _hand_over(self) -> None:
-        if self._reports:
-            reports, self._reports = self._reports, []
-            self._call_in_loop(self._take, reports)
+    def _hand_over(self, batch: _Batch) -> None:
+        closed = Failed(f"The connection to {self._peer} was closed before the message was acknowledged.")
+        with suppress(RuntimeError):  # the loop is closed: no run waits for it
+            self._loop.call_soon_threadsafe(_answer, batch.done, batch.answers(self.failure or closed))
 
     def _failed(self, error: Any) -> None:
         """An error of the client, not of a message. It would repeat the same credentials without end, and after a fatal
@@ -226,35 +250,8 @@ class KafkaClient:
             self.failure = Failed(f"TLS with {self._peer} failed: {words_of(error)}.")
         elif error.fatal():
             self.failure = Failed(f"The connection to {self._peer} was given up: {words_of(error)}.")
-        if self.failure is not None:
-            self._call_in_loop(self._fail, self.failure)
 
-    def _call_in_loop(self, step: Any, *arguments: Any) -> None:
-        try:
-            self._loop.call_soon_threadsafe(step, *arguments)
-        except RuntimeError:  # the loop is closed: no run waits for it
-            return
 
-    # --- in the loop ---
-
-    def _take(self, reports: Sequence[tuple[_Batch, int, Answer]]) -> None:
-        for batch, number, answer in reports:
-            self._answer(batch, number, answer)
-
-    def _fail(self, failed: Failed) -> None:
-        for batch in list(self._batches):
-            for number, answer in enumerate(batch.answers):
-                if answer is None:
-                    self._answer(batch, number, failed)
-
-    def _answer(self, batch: _Batch, number: int, answer: Answer) -> None:
-        if batch.answers[number] is None:
-            batch.answers[number] = answer
-            batch.missing -= 1
-            if not batch.missing and not batch.done.done():
-                batch.done.set_result(None)
-
-    def close(self) -> None:
-        """Blocks until what is under way has been sent or given up."""
-        self._ending.set()
-        self._thread.join(CLOSE_SECONDS * 2)
+def _answer(done: asyncio.Future[list[Answer]], answers: list[Answer]) -> None:
+    if not done.done():  # else no run waits for it
+        done.set_result(answers)

@@ -49,17 +49,19 @@ def message_of(call: Call) -> TopicMessage:
 
 
 def _headers(call: Call, target: TopicTarget) -> dict[str, str]:
-    headers: dict[str, str] = {}
+    trace = call.traceparent or traceparent_of(call.run_id)
+    if not target.headers:
+        return {"traceparent": trace, **fact_headers(call)}
+    own: dict[str, str] = {}
     for name, value in target.headers.items():
         if isinstance(value, SecretRef):
             raise UnfilledSecretError("A header refers to a secret, and only a worker of a cluster can fill it in.")
-        headers[name] = value
+        own[name] = value
     if call.filled:  # what a secret holds was not checked at registration
-        check_headers(headers)
-    if not headers or all(name.lower() != "traceparent" for name in headers):
-        headers["traceparent"] = call.traceparent or traceparent_of(call.run_id)
-    headers.update(fact_headers(call))
-    return headers
+        check_headers(own)
+    if all(name.lower() != "traceparent" for name in own):
+        own["traceparent"] = trace
+    return own | fact_headers(call)
 
 
 def _attributes(call: Call, headers: dict[str, str]) -> dict[str, str]:

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
@@ -40,24 +40,50 @@ def open_publisher(address: BrokerAddress, dial: Dial) -> NatsPublisher:
     return NatsPublisher(address, dial)
 
 
+class _Batch:
+    """Messages that are sent together. Their serial numbers, from `first`, are in the subjects of their replies."""
+
+    def __init__(self, messages: Sequence[TopicMessage], first: int) -> None:
+        self.messages = messages
+        self.first = first
+        self.done: asyncio.Future[Sequence[Answer]] = asyncio.get_running_loop().create_future()
+        self._answers: list[Answer | None] = [None] * len(messages)
+        self._missing = len(messages)
+
+    def answer(self, number: int, answer: Answer) -> None:
+        """The first answer to a message counts."""
+        if self._answers[number] is not None:
+            return
+        self._answers[number] = answer
+        self._missing -= 1
+        if not self._missing and not self.done.done():
+            self.done.set_result([answer for answer in self._answers if answer is not None])
+
+
 class NatsPublisher:
     def __init__(self, address: BrokerAddress, dial: Dial) -> None:
+        from nats.errors import Error
+
         url = address.url
+        self._error = Error
         self._address = address
         self._dial = dial
         self._host, self._port = url.host or "", url.port or default_port(url.scheme)
         self._client: Client | None = None
         self._inbox = ""
-        self._waiting: dict[str, tuple[TopicMessage, asyncio.Future[Answer]]] = {}
+        self._batch: _Batch | None = None
         self._serial = 0
 
     async def publish(self, messages: Sequence[TopicMessage]) -> Sequence[Answer]:
         client = await self._connected()
-        answers = [await self._send(client, message) for message in messages]
+        batch = self._batch = _Batch(messages, self._serial)
+        self._serial += len(messages)
         try:
-            return await asyncio.gather(*answers)
+            for number, message in enumerate(messages):
+                await self._send(client, batch, number, message)
+            return await batch.done
         finally:
-            self._waiting.clear()
+            self._batch = None
 
     async def close(self) -> None:
         client, self._client = self._client, None
@@ -65,36 +91,39 @@ class NatsPublisher:
             await client.close()
             self._break_off()
 
-    async def _send(self, client: Client, message: TopicMessage) -> asyncio.Future[Answer]:
-        from nats.errors import Error
-
-        answer: asyncio.Future[Answer] = asyncio.get_running_loop().create_future()
+    async def _send(self, client: Client, batch: _Batch, number: int, message: TopicMessage) -> None:
         headers = {**message.headers, "Content-Type": message.content_type, MESSAGE_ID: message.deduplication_id}
-        size = len(message.body) + sum(len(name.encode()) + len(text.encode()) + 4 for name, text in headers.items())
-        if size + 12 > client.max_payload:  # the server would close the connection
-            answer.set_result(self._too_large(size, client.max_payload))
-            return answer
-        self._serial += 1
-        token = str(self._serial)
-        self._waiting[token] = message, answer
+        if _most_bytes(message.body, headers) > client.max_payload:
+            size = _bytes(message.body, headers)
+            if size > client.max_payload:  # the server would close the connection
+                batch.answer(number, self._too_large(size, client.max_payload))
+                return
         try:
-            await client.publish(message.topic, message.body, reply=f"{self._inbox}.{token}", headers=headers)
-        except (Error, OSError) as error:
-            if not answer.done():
-                answer.set_result(self._broken(error))
-        return answer
+            await client.publish(
+                message.topic, message.body, reply=f"{self._inbox}.{batch.first + number}", headers=headers
+            )
+        except (self._error, OSError) as error:
+            batch.answer(number, self._broken(error))
 
     async def _acknowledged(self, reply: Msg) -> None:
-        message, answer = self._waiting.pop(reply.subject.rpartition(".")[2], (None, None))
-        if message is None or answer is None or answer.done():
+        """What belongs to a batch that is over is left out."""
+        batch, serial = self._batch, reply.subject.rpartition(".")[2]
+        if (
+            batch is None
+            or not serial.isdecimal()
+            or not batch.first <= int(serial) < batch.first + len(batch.messages)
+        ):
             return
+        number = int(serial) - batch.first
+        message = batch.messages[number]
         if reply.headers and reply.headers.get("Status") == NO_RESPONDERS:
-            answer.set_result(self._no_stream(message))
+            batch.answer(number, self._no_stream(message))
             return
         try:
-            answer.set_result(self._answer(message, msgspec.json.decode(reply.data)))
+            batch.answer(number, self._answer(message, msgspec.json.decode(reply.data)))
         except (msgspec.DecodeError, AttributeError, KeyError, TypeError, ValueError):
-            answer.set_result(Failed(f"{self._peer} answered for {message.topic!r} with what is no acknowledgement."))
+            words = f"{self._peer} answered for {message.topic!r} with what is no acknowledgement."
+            batch.answer(number, Failed(words))
 
     def _answer(self, message: TopicMessage, said: dict[str, Any]) -> Answer:
         error = said.get("error")
@@ -130,20 +159,19 @@ class NatsPublisher:
 
     def _break_off(self) -> None:
         """The connection is closed: what the server has not acknowledged, it may or may not have."""
-        for _, answer in self._waiting.values():
-            if not answer.done():
-                answer.set_result(self._broken(None))
-        self._waiting.clear()
+        if self._batch is not None:
+            for number in range(len(self._batch.messages)):
+                self._batch.answer(number, self._broken(None))
 
-    async def _error(self, error: Exception) -> None:
+    async def _complained(self, error: Exception) -> None:
         """The server does not say which message it refused, only its subject."""
         said = str(error)
-        if "permissions violation" not in said.lower():
+        if self._batch is None or "permissions violation" not in said.lower():
             return
-        for message, answer in list(self._waiting.values()):
-            if f'"{message.topic.lower()}"' in said.lower() and not answer.done():
-                words = one_line(said.removeprefix("nats: "))
-                answer.set_result(Failed(f"{self._peer} refused the message: {words}.", retryable=False))
+        words = one_line(said.removeprefix("nats: "))
+        for number, message in enumerate(self._batch.messages):
+            if f'"{message.topic.lower()}"' in said.lower():
+                self._batch.answer(number, Failed(f"{self._peer} refused the message: {words}.", retryable=False))
 
     # --- the connection ---
 
@@ -180,7 +208,7 @@ class NatsPublisher:
 
         try:
             await client.connect(
-                f"{'nats' if tls is None else 'tls'}://{host}:{self._port}", error_cb=self._error,
+                f"{'nats' if tls is None else 'tls'}://{host}:{self._port}", error_cb=self._complained,
                 closed_cb=closed, allow_reconnect=False, max_reconnect_attempts=0, name="detent",
                 connect_timeout=CONNECT_SECONDS, ping_interval=PING_SECONDS, **options,
             )  # fmt: skip
@@ -191,6 +219,15 @@ class NatsPublisher:
             if _REFUSED.search(words) is not None:
                 raise BrokerRefusedError(f"{self._peer} refused the connection: {words}.") from None
             raise OSError(None, words or type(error).__name__) from error
+
+
+def _most_bytes(body: bytes, headers: Mapping[str, str]) -> int:
+    """More than the message has, without encoding it: a character has four bytes at most."""
+    return len(body) + 12 + sum(map(len, headers)) * 4 + sum(map(len, headers.values())) * 4 + len(headers) * 4
+
+
+def _bytes(body: bytes, headers: Mapping[str, str]) -> int:
+    return len(body) + 12 + sum(len(name.encode()) + len(text.encode()) + 4 for name, text in headers.items())
 
 
 def _dialed_client(opened: Any, *, encrypted: bool) -> tuple[Client, Callable[[], None]]:

@@ -24,12 +24,13 @@ from detent.domain.target_url import TargetError
 from detent.domain.topic_rules import parse_topic_url
 from detent.domain.topics import extra_of, has_tls, protocol_of, server_of
 from detent.runtime.clock import monotonic
-from detent.targets.breaker import CallPermit, HostBreakers, HostKey, Unanswered, never_open, ran_out
+from detent.targets.breaker import CallPermit, HostBreakers, Unanswered, never_open, ran_out
+from detent.targets.called_hosts import HostKey
 from detent.targets.policies import TargetPolicies
 from detent.targets.topics.clients import opener_of
 from detent.targets.topics.dial import GuardedDial
 from detent.targets.topics.messages import UnfilledSecretError, message_of
-from detent.targets.topics.publisher import Answer, BrokerAddress, OpenPublisher, Receipt, TopicMessage
+from detent.targets.topics.publisher import BrokerAddress, OpenPublisher, Receipt, TopicMessage
 from detent.targets.topics.shared import SharedPublisher, Verdict
 
 if TYPE_CHECKING:
@@ -38,6 +39,7 @@ if TYPE_CHECKING:
 # Publishers without a message for so long are closed; all idle ones when another is opened and there are so many.
 IDLE_SECONDS = 60.0
 MANY_PUBLISHERS = 200
+MANY_ROUTES = 1000
 # How long a call waits that needs an allow list which cannot be read, before its run returns to the queue.
 UNREAD_PAUSE_SECONDS = 1.0
 
@@ -53,16 +55,28 @@ def _address(url: str) -> tuple[URL, str, str]:
     return parsed, protocol_of(url), f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
 
 
+def _succeeded(receipt: Receipt) -> Succeeded:
+    facts = {**receipt.facts, "duplicate": True} if receipt.duplicate else receipt.facts
+    return Succeeded(encode_json(facts))
+
+
 def _texts(tls: TargetTls) -> tuple[str | None, str | None]:
     """The worker has filled in what refers to a secret."""
     ca, certificate = tls.ca, tls.client_certificate
     return ca if isinstance(ca, str) else None, certificate if isinstance(certificate, str) else None
 
 
-@lru_cache(maxsize=1024)
-def _open_address(url: str, ambient: bool) -> BrokerAddress:
-    """Of a server without credentials and TLS."""
-    return BrokerAddress(_address(url)[0], ambient=ambient)
+class _Route:
+    """Where messages to a server go, and the publisher of the last one with the rules that it was opened under."""
+
+    __slots__ = ("address", "host", "opener", "publisher", "rules")
+
+    def __init__(self, host: HostKey, address: BrokerAddress, opener: OpenPublisher) -> None:
+        self.address = address
+        self.opener = opener
+        self.host = host
+        self.rules: TargetRules | None = None
+        self.publisher: SharedPublisher | None = None
 
 
 class TopicTargetRunner:
@@ -82,6 +96,8 @@ class TopicTargetRunner:
         self._trust = trust
         self._certificates: TargetCertificates | None = None
         self._publishers: dict[_Key, SharedPublisher] = {}
+        self._open_routes: dict[tuple[int, str], _Route] = {}
+        """Of servers without credentials and TLS, by tenant and URL."""
         self._closing: set[asyncio.Task[None]] = set()
         self._sweep: asyncio.TimerHandle | None = None
 
@@ -90,6 +106,7 @@ class TopicTargetRunner:
             self._sweep.cancel()
             self._sweep = None
         publishers, self._publishers = list(self._publishers.values()), {}
+        self._open_routes.clear()
         await asyncio.gather(*(publisher.close() for publisher in publishers), *self._closing)
         if self._certificates is not None:
             self._certificates.close()
@@ -99,62 +116,61 @@ class TopicTargetRunner:
         assert isinstance(target, TopicTarget)
         try:
             message = message_of(call)
-            address = await self._broker(target, call.tenant)
-            opener = opener_of(protocol_of(target.url))
+            route = self._known_route(target, call.tenant) or await self._route(target, call.tenant)
         except (TargetError, UnfilledSecretError) as error:
             return Failed(str(error), retryable=False)
         except (ImportError, KeyError):
             protocol = protocol_of(target.url)
             return Failed(f"This worker has no client for {protocol}: pip install 'detent[{extra_of(protocol)}]'.")
-        if isinstance(address, Failed):
-            return address
-        return await self._through_circuit(call, message, address, opener)
-
-    async def _through_circuit(
-        self, call: Call, message: TopicMessage, address: BrokerAddress, opener: OpenPublisher
-    ) -> Outcome | NotBegun:
-        """Unless the circuit of its server is open. Whatever the broker says closes it, a refusal too."""
-        breakers, began = self._breakers, monotonic()
-        key = HostKey(call.tenant, address.url.raw_host or "", address.url.explicit_port or 0)
-        admission = breakers.admit(key, call.timeout_seconds) if breakers.troubled else CallPermit.CALL
+        if isinstance(route, Failed):
+            return route
+        breakers = self._breakers
+        admission = breakers.admit(route.host, call.timeout_seconds) if breakers.may_refuse else CallPermit.CALL
         if isinstance(admission, NotBegun):
             return admission
+        verdict = await self._sent(call, message, route, admission)
+        if type(verdict) is Receipt:
+            if breakers.troubled:
+                breakers.answered(route.host)
+            return _succeeded(verdict)
+        return await self._not_sent(call, verdict, route, admission)
+
+    async def _sent(self, call: Call, message: TopicMessage, route: _Route, admission: CallPermit) -> Verdict:
+        loads, began, answered = self._breakers.loads, monotonic(), False
+        load = loads.began(route.host)
         try:
-            verdict = await self._sent(call, message, address, opener)
+            rules = await self._policies.rules_of(call.tenant)
+            verdict = await self._publisher(rules, route).publish(message)
+            if isinstance(verdict, TargetFault):
+                renewed = await self._policies.renewed(call.tenant)
+                if renewed.key != rules.key:
+                    verdict = await self._publisher(renewed, route).publish(message)
+            answered = type(verdict) is Receipt or isinstance(verdict, Failed)
         except BaseException:
             if ran_out(call, began):
-                breakers.failed(key, admission, Unanswered(_NO_ANSWER, sent=True))
+                self._breakers.failed(route.host, admission, Unanswered(_NO_ANSWER, sent=True))
             else:
-                breakers.released(key, admission)
+                self._breakers.released(route.host, admission)
             raise
-        if isinstance(verdict, Unanswered):
-            return breakers.failed(key, admission, verdict, call.mask)
-        if isinstance(verdict, TargetFault | NotBegun):
-            breakers.released(key, admission)
-        else:
-            breakers.answered(key)
-        return await self._outcome(call, verdict, address)
-
-    async def _sent(self, call: Call, message: TopicMessage, address: BrokerAddress, opener: OpenPublisher) -> Verdict:
-        rules = await self._policies.rules_of(call.tenant)
-        verdict = await self._publisher(call.tenant, rules, address, opener).publish(message)
-        if isinstance(verdict, TargetFault):
-            renewed = await self._policies.renewed(call.tenant)
-            if renewed.key != rules.key:
-                verdict = await self._publisher(call.tenant, renewed, address, opener).publish(message)
+        finally:
+            loads.ended(load, began, answered)
         return verdict
 
-    async def _outcome(self, call: Call, verdict: Answer | TargetFault, address: BrokerAddress) -> Outcome | NotBegun:
+    async def _not_sent(self, call: Call, verdict: Verdict, route: _Route, admission: CallPermit) -> Outcome | NotBegun:
+        """Whatever the broker says closes the circuit of its server, a refusal too."""
         match verdict:
-            case Receipt(facts=facts, duplicate=duplicate):
-                return Succeeded(encode_json({**facts, "duplicate": True} if duplicate else dict(facts)))
-            case Failed():
-                return verdict
+            case Unanswered():
+                return self._breakers.failed(route.host, admission, verdict, call.mask)
             case NotBegun():
+                self._breakers.released(route.host, admission)
                 await asyncio.sleep(min(UNREAD_PAUSE_SECONDS, call.timeout_seconds / 2))
                 return verdict
             case TargetFault():
-                return await self._refused(call, verdict, address)
+                self._breakers.released(route.host, admission)
+                return await self._refused(call, verdict, route.address)
+            case _:
+                self._breakers.answered(route.host)
+                return _succeeded(verdict) if isinstance(verdict, Receipt) else verdict
 
     async def _refused(self, call: Call, fault: TargetFault, address: BrokerAddress) -> Failed | NotBegun:
         """As for HTTP: a run does not fail because this process could not read a list."""
@@ -167,9 +183,24 @@ class TopicTargetRunner:
 
     # --- the server ---
 
+    def _known_route(self, target: TopicTarget, tenant: int) -> _Route | None:
+        if target.credentials is UNSET and target.tls is UNSET:
+            return self._open_routes.get((tenant, target.url))
+        return None
+
+    async def _route(self, target: TopicTarget, tenant: int) -> _Route | Failed:
+        address = await self._broker(target, tenant)
+        if isinstance(address, Failed):
+            return address
+        host = HostKey(tenant, address.url.raw_host or "", address.url.explicit_port or 0)
+        route = _Route(host, address, opener_of(protocol_of(target.url)))
+        if target.credentials is UNSET and target.tls is UNSET and address.tls is None:
+            if len(self._open_routes) >= MANY_ROUTES:
+                self._open_routes.clear()
+            self._open_routes[tenant, target.url] = route
+        return route
+
     async def _broker(self, target: TopicTarget, tenant: int) -> BrokerAddress | Failed:
-        if target.credentials is UNSET and target.tls is UNSET and not has_tls(target.url):
-            return _open_address(target.url, tenant == DEFAULT_TENANT)
         url = _address(target.url)[0]
         username = password = None
         if not isinstance(target.credentials, UnsetType):
@@ -196,11 +227,13 @@ class TopicTargetRunner:
             self._trust = await asyncio.to_thread(ssl.create_default_context)
         return self._trust
 
-    def _publisher(
-        self, tenant: int, rules: TargetRules, address: BrokerAddress, opener: OpenPublisher
-    ) -> SharedPublisher:
-        key = tenant, rules.key, address
-        return self._publishers.get(key) or self._open(key, rules, opener)
+    def _publisher(self, rules: TargetRules, route: _Route) -> SharedPublisher:
+        publisher = route.publisher
+        if publisher is None or publisher.retired or route.rules is not rules:
+            key = route.host.tenant, rules.key, route.address
+            publisher = self._publishers.get(key) or self._open(key, rules, route.opener)
+            route.rules, route.publisher = rules, publisher
+        return publisher
 
     def _open(self, key: _Key, rules: TargetRules, opener: OpenPublisher) -> SharedPublisher:
         if len(self._publishers) >= MANY_PUBLISHERS:
@@ -221,8 +254,9 @@ class TopicTargetRunner:
     def _close_idle(self, seconds: float) -> None:
         before = monotonic() - seconds
         for key, shared in list(self._publishers.items()):
-            if not shared.calls and shared.used_at <= before:
+            if shared.is_idle_since(before):
                 del self._publishers[key]
+                shared.retired = True
                 task = asyncio.create_task(shared.close())
                 self._closing.add(task)
                 task.add_done_callback(self._closing.discard)

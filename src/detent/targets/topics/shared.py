@@ -8,13 +8,14 @@ is cancelled or times out leaves its batch; the others go on.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterator, Sequence
+from collections import deque
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 
 from detent.domain.run import Failed
 from detent.domain.target_access import TargetFault
 from detent.runtime.clock import monotonic
-from detent.runtime.service import Batcher, Failing
+from detent.runtime.service import Failing, start_shared
 from detent.targets.breaker import Unanswered
 from detent.targets.http_failures import reason_of
 from detent.targets.text import one_line
@@ -33,19 +34,14 @@ Verdict = Answer | Unanswered | TargetFault
 
 
 class _Sending:
-    """A message of a run that waits for its answer, until it leaves."""
+    """A message, and the answer that its run waits for. A run that leaves cancels it."""
 
-    __slots__ = ("batch", "left", "message")
+    __slots__ = ("answer", "batch", "message")
 
-    def __init__(self, message: TopicMessage) -> None:
+    def __init__(self, message: TopicMessage, answer: asyncio.Future[Verdict]) -> None:
         self.message = message
-        self.left = False
+        self.answer = answer
         self.batch: _Batch | None = None
-
-    def leave(self) -> None:
-        self.left = True
-        if self.batch is not None:
-            self.batch.one_left()
 
 
 class _Batch:
@@ -73,21 +69,27 @@ class SharedPublisher:
         self._publisher: Publisher | None = None
         self._failing = Failing()
         self._failure: Verdict | None = None
-        self._batcher: Batcher[_Sending, Verdict] = Batcher(self._send, MOST_MESSAGES)
-        self.calls = 0
-        self.used_at = monotonic()
+        self._waiting: deque[_Sending] = deque()
+        self._sending: asyncio.Task[None] | None = None
+        self._loop = asyncio.get_running_loop()
+        self._used_at = monotonic()
+        self.retired = False
+        """It was idle: new messages go to another one."""
 
     async def publish(self, message: TopicMessage) -> Verdict:
-        sending = _Sending(message)
-        self.calls += 1
+        sending = _Sending(message, self._loop.create_future())
+        self._waiting.append(sending)
+        if self._sending is None:
+            self._sending = start_shared(self._send_all())
         try:
-            return await self._batcher(sending)
+            return await sending.answer
         except asyncio.CancelledError:
-            sending.leave()
+            if sending.batch is not None:
+                sending.batch.one_left()
             raise
-        finally:
-            self.calls -= 1
-            self.used_at = monotonic()
+
+    def is_idle_since(self, before: float) -> bool:
+        return self._sending is None and self._used_at <= before
 
     async def close(self) -> None:
         publisher, self._publisher = self._publisher, None
@@ -99,15 +101,38 @@ class SharedPublisher:
         except Exception as error:  # its server may be gone
             log.info("a publisher was not closed cleanly", server=self._peer, error=one_line(str(error)))
 
-    async def _send(self, sendings: Sequence[_Sending]) -> Sequence[Verdict]:
-        """Those whose runs have left are not sent, and nothing reads their answers."""
-        answers: dict[int, Verdict] = {}
-        wanted = [sending for sending in sendings if not sending.left]
-        for part in _parts(wanted):
-            staying = [sending for sending in part if not sending.left]  # while the parts before it were sent
-            for sending, answer in zip(staying, await self._send_part(staying) if staying else (), strict=True):
-                answers[id(sending)] = answer
-        return [answers.get(id(sending), _LEFT) for sending in sendings]
+    async def _send_all(self) -> None:
+        try:
+            while part := self._next_part():
+                await self._answer(part)
+        finally:
+            self._sending = None
+            self._used_at = monotonic()
+
+    def _next_part(self) -> list[_Sending]:
+        """Messages whose runs have not left, bounded in number and bytes; a message of any size is sent."""
+        part: list[_Sending] = []
+        waiting, size = self._waiting, 0
+        while waiting and len(part) < MOST_MESSAGES:
+            sending = waiting[0]
+            if not sending.answer.done():
+                size += len(sending.message.body)
+                if part and size > MOST_BYTES:
+                    break
+                part.append(sending)
+            waiting.popleft()
+        return part
+
+    async def _answer(self, part: Sequence[_Sending]) -> None:
+        """Every run gets an answer or an error, also where there are too few answers."""
+        try:
+            for sending, verdict in zip(part, await self._send_part(part), strict=True):
+                if not sending.answer.done():
+                    sending.answer.set_result(verdict)
+        except Exception as error:
+            for sending in part:
+                if not sending.answer.done():
+                    sending.answer.set_exception(error)
 
     async def _send_part(self, part: Sequence[_Sending]) -> Sequence[Verdict]:
         if self._failure is not None and self._failing.pausing:
@@ -134,8 +159,6 @@ class SharedPublisher:
         try:
             return await task
         finally:
-            for sending in part:
-                sending.batch = None
             if not task.done():  # this process ends
                 task.cancel()
                 with suppress(asyncio.CancelledError):
@@ -183,18 +206,3 @@ _LEFT = Failed("The run did not wait for the answer of the broker.")
 def _is_cancelled() -> bool:
     task = asyncio.current_task()
     return task is not None and task.cancelling() > 0
-
-
-def _parts(sendings: Sequence[_Sending]) -> Iterator[list[_Sending]]:
-    """Bounded in bytes; a message of any size is sent."""
-    part: list[_Sending] = []
-    size = 0
-    for sending in sendings:
-        more = len(sending.message.body)
-        if part and size + more > MOST_BYTES:
-            yield part
-            part, size = [], 0
-        part.append(sending)
-        size += more
-    if part:
-        yield part

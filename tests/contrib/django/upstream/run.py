@@ -69,11 +69,11 @@ def worker() -> Iterator[None]:
     from detent.contrib.django.setup import APP, backend_named, discover, node_settings
     from detent.node.console import Console
     from detent.node.node import Node
-    from detent.node.offer import Offer
+    from detent.node.served import ServedWork
     from detent.telemetry.metrics import Metrics
 
     class ConsoleWithEvent(Console):
-        def started(self, url: str | None, keys_needed: bool = False, offer: Offer | None = None) -> None:
+        def started(self, url: str | None, keys_needed: bool = False, served: ServedWork | None = None) -> None:
             ready.set()
 
     ready = threading.Event()

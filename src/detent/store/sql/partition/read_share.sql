@@ -10,5 +10,6 @@ SELECT ARRAY (SELECT node FROM nodes WHERE NOT evicted AND NOT draining AND 'sch
        EXISTS (SELECT FROM nodes WHERE NOT evicted AND (expires_at < now() OR expires_at > now() + 2 * ttl)) AS expired,
        (SELECT min(expires_at) FROM nodes WHERE NOT evicted AND node <> $1) - now() AS first_expiry,
        EXISTS (SELECT FROM nodes WHERE NOT evicted AND 'worker' = ANY (roles) AND NOT 'scheduler' = ANY (roles))
-           OR EXISTS (SELECT FROM pull_workers WHERE seen_at > now() - interval '1 minute'
-                          AND NOT starts_with(name, 'callback:')) AS others_work
+           AS others_work,
+       EXISTS (SELECT FROM pull_workers WHERE seen_at > now() - interval '1 minute'
+                  AND NOT starts_with(name, 'callback:')) AS programs_pull

@@ -1,11 +1,12 @@
 -- Claim runs that are ready, each under a lease. $1 tenant, $2 worker, $3 queue name, $4 the worker's capabilities, $5
--- whether it has every function, $6 limit, $7 lease, $8 as $5 in run/claim. Ranges as there. There is no node to fence
--- on: the lease is the fence. That this database is not a copy, which a node checks before it joins, is checked here.
--- The worker does not report when a run starts, so where a crash must be distinguished from a wait, the run counts as
--- started from here on. A suspect, whose worker was lost although it had been lost before (crashes > 1), is given
--- alone: to a worker that holds nothing, which then gets nothing else until the lease can have ended. If no such worker
--- comes, any worker gets it after a wait; then its loss does not count. Both times double with each loss, so that the
--- run is eventually alone for long enough.
+-- whether it has every function, $6 limit, $7 lease, $8 as $5 in run/claim. Ranges as there. Arrays: $9 job, $10
+-- scheduled_at, $11 serial of the runs that the worker was offered and claims, NULL: it claims any. There is no node to
+-- fence on: the lease is the fence. That this database is not a copy, which a node checks before it joins, is checked
+-- here. The worker does not report when a run starts, so where a crash must be distinguished from a wait, the run
+-- counts as started from here on. A suspect, whose worker was lost although it had been lost before (crashes > 1), is
+-- given alone: to a worker that holds nothing, which then gets nothing else until the lease can have ended. If no such
+-- worker comes, any worker gets it after a wait; then its loss does not count. Both times double with each loss, so
+-- that the run is eventually alone for long enough.
 WITH RECURSIVE served AS MATERIALIZED (
     SELECT queue FROM queues
      WHERE tenant = $1 AND name = $3
@@ -13,7 +14,7 @@ WITH RECURSIVE served AS MATERIALIZED (
        AND EXISTS (SELECT FROM cluster JOIN whereabouts USING (system_identifier, database_oid, table_oid, timeline))
        AND NOT EXISTS (SELECT FROM pull_leases WHERE worker = $2 AND alone_until > now())),
 pairs AS (
-    SELECT queue, 101::smallint AS priority FROM served
+    SELECT queue, 101::smallint AS priority FROM served WHERE $9::bigint[] IS NULL
     UNION ALL
     SELECT pairs.queue, lower.priority FROM pairs CROSS JOIN LATERAL (
         SELECT priority FROM live_runs
@@ -22,7 +23,7 @@ pairs AS (
 ranges AS MATERIALIZED (
     SELECT * FROM pairs WHERE priority < 101
      ORDER BY CASE WHEN $8::boolean THEN 0 ELSE priority END DESC, random()),
-ready AS MATERIALIZED (
+found AS MATERIALIZED (
     SELECT r.* FROM ranges CROSS JOIN LATERAL (
         SELECT job, lane, crashes FROM live_runs
          WHERE queue = ranges.queue AND priority = ranges.priority AND not_before <= now() AND owner IS NULL
@@ -31,6 +32,18 @@ ready AS MATERIALIZED (
            AND (crashes < 2 OR NOT (SELECT EXISTS (SELECT FROM pull_leases WHERE worker = $2))
                 OR not_before < now() - interval '30 seconds' * 2 ^ least(crashes - 2, 16))
          ORDER BY not_before LIMIT $6 FOR UPDATE SKIP LOCKED) r LIMIT $6),
+named AS MATERIALIZED (                      -- by key; num_nonnulls as in run/claim_offered
+    SELECT r.* FROM unnest($9::bigint[], $10::timestamptz[], $11::integer[]) AS asked (job, scheduled_at, serial)
+     CROSS JOIN LATERAL (
+        SELECT job, lane, crashes FROM live_runs
+         WHERE job = asked.job AND scheduled_at = asked.scheduled_at AND serial = asked.serial
+           AND queue = ANY (ARRAY(SELECT queue FROM served)) AND num_nonnulls(owner) = 0 AND lane >= 0
+           AND coalesce(not_before, 'infinity') <= now()
+           AND EXISTS (SELECT FROM jobs j WHERE j.job = live_runs.job AND j.tenant = $1)
+           AND (crashes < 2 OR NOT (SELECT EXISTS (SELECT FROM pull_leases WHERE worker = $2))
+                OR not_before < now() - interval '30 seconds' * 2 ^ least(crashes - 2, 16))
+           FOR UPDATE SKIP LOCKED) r LIMIT $6),
+ready AS MATERIALIZED (SELECT * FROM found UNION ALL SELECT * FROM named),
 picked AS MATERIALIZED (
     SELECT job, lane FROM ready WHERE NOT EXISTS (SELECT FROM ready WHERE crashes > 1)
     UNION ALL (SELECT job, lane FROM ready WHERE crashes > 1 ORDER BY crashes DESC LIMIT 1)),

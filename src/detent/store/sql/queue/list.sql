@@ -9,6 +9,7 @@ names AS (
     SELECT name FROM queues WHERE tenant = $1::integer
      UNION SELECT queue FROM limits WHERE tenant = $1::integer AND queue IS NOT NULL)
 SELECT n.name, l.max_concurrent, l.rate_per_second, coalesce(c.waiting, 0) AS waiting,
-       coalesce(c.running, 0) AS running, c.oldest AS oldest_ready_at
+       coalesce(c.running, 0) AS running, c.oldest AS oldest_ready_at,
+       ARRAY(SELECT q.queue FROM queues q WHERE q.tenant = $1::integer AND q.name = n.name ORDER BY q.queue) AS channels
   FROM names n LEFT JOIN limits l ON l.tenant = $1::integer AND l.queue = n.name LEFT JOIN counted c ON c.name = n.name
  WHERE $2::text IS NULL OR n.name = $2::text ORDER BY n.name

@@ -10,7 +10,7 @@ from structlog.testing import capture_logs
 
 from detent import Detent
 from detent.node.console import Console
-from detent.node.offer import Offer, offer_of
+from detent.node.served import ServedWork, served_work
 from detent.settings.settings import Settings
 from tests.unit.test_console import ALL, URL, Screen, shown_on, terminal
 
@@ -37,14 +37,14 @@ def shop() -> Detent:
     return app
 
 
-def offer(app: Detent | None, **settings: Any) -> Offer:
-    found = offer_of(Settings(**settings), ("worker",), app, TARGETS)
+def served(app: Detent | None, **settings: Any) -> ServedWork:
+    found = served_work(Settings(**settings), ("worker",), app, TARGETS)
     assert found is not None
     return found
 
 
 def test_a_terminal_shows_each_job_with_its_schedule_function_and_queue() -> None:
-    words = [line.split() for line in offer(shop(), queues=("default", "slow"), concurrency=7).lines()]
+    words = [line.split() for line in served(shop(), queues=("default", "slow"), concurrency=7).lines()]
     assert words[0] == ["App", "shop,", "with", "4", "functions:"]
     assert words[1][:6] == ["report", "0", "9", "*", "*", "MON"] and words[1][-2:] == ["queue", "default"]
     assert words[1][6] == "Europe/Berlin" and words[1][7].endswith("report")
@@ -57,16 +57,16 @@ def test_a_terminal_shows_each_job_with_its_schedule_function_and_queue() -> Non
 
 
 def test_a_worker_without_an_app_calls_no_python_function() -> None:
-    assert list(offer(None).lines()) == ["Runs  http jobs of the queue default, at most 100 at the same time."]
+    assert list(served(None).lines()) == ["Runs  http jobs of the queue default, at most 100 at the same time."]
 
 
 def test_a_long_list_ends_with_the_number_of_the_others() -> None:
     app = Detent("many")
     for number in range(30):
         app.task(name=f"task-{number}")(_function(number))
-    lines = list(offer(app).lines())
+    lines = list(served(app).lines())
     assert len(lines) == 23 and lines[21].strip() == "and 10 more"
-    assert offer(app).fields()["more_jobs"] == 10
+    assert served(app).fields()["more_jobs"] == 10
 
 
 def _function(number: int) -> Any:
@@ -77,19 +77,19 @@ def _function(number: int) -> Any:
 
 
 def test_a_server_without_an_app_says_nothing_of_its_worker() -> None:
-    assert offer_of(Settings(), ALL, None, TARGETS) is None
-    assert offer_of(Settings(), ("scheduler",), None, []) is None
+    assert served_work(Settings(), ALL, None, TARGETS) is None
+    assert served_work(Settings(), ("scheduler",), None, []) is None
 
 
 def test_the_terminal_of_a_server_shows_its_app_before_what_to_open(terminal: Screen) -> None:
-    Console(Settings(), ALL).started(URL, offer=offer(shop()))
+    Console(Settings(), ALL).started(URL, served=served(shop()))
     assert terminal.lines[1].startswith("App   shop") and terminal.lines[7].startswith(f"Open  {URL}")
 
 
 def test_the_log_has_one_line_of_it(monkeypatch: pytest.MonkeyPatch) -> None:
     screen = shown_on(monkeypatch, terminal=False)
     with capture_logs() as logged:
-        Console(Settings(), ("worker",)).started(None, offer=offer(shop()))
+        Console(Settings(), ("worker",)).started(None, served=served(shop()))
     (line,) = logged
     assert line["event"] == "serving" and line["app"] == "shop"
     assert line["queues"] == ["default"] and line["concurrency"] == 100

@@ -21,7 +21,7 @@ class ServedFunction(NamedTuple):
     queue: str | None
 
 
-class Offer(NamedTuple):
+class ServedWork(NamedTuple):
     """What a worker serves: functions of an app, kinds of targets, and queues."""
 
     app: str | None
@@ -51,14 +51,16 @@ class Offer(NamedTuple):
         }  # fmt: skip
 
 
-def offer_of(settings: Settings, roles: Sequence[str], app: Detent | None, targets: Sequence[str]) -> Offer | None:
+def served_work(
+    settings: Settings, roles: Sequence[str], app: Detent | None, targets: Sequence[str]
+) -> ServedWork | None:
     """`targets`: the kinds that the process can call. A worker without an app has no Python functions. None: the worker
     is a part of a server, and calls HTTP targets only."""
     if "worker" not in roles or (app is None and len(roles) > 1):
         return None
     kinds = [kind for kind in targets if kind != "python" or app is not None]
     functions = [] if app is None else list(_functions(app))
-    return Offer(None if app is None else app.name, functions, kinds, settings.queues, settings.concurrency)
+    return ServedWork(None if app is None else app.name, functions, kinds, settings.queues, settings.concurrency)
 
 
 def _functions(app: Detent) -> Iterator[ServedFunction]:

@@ -1,0 +1,1 @@
+"""Brokers that carry offers from schedulers to workers, beside the queue in PostgreSQL."""

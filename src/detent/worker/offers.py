@@ -1,0 +1,174 @@
+"""How a worker takes the runs that a transport offers it.
+
+While the worker keeps up, it takes as many offers as it has capacity, claims exactly those runs in one statement, and
+then finishes the offers. While runs may wait that it has not claimed (`Intake.backlog`), it takes none: its claims go
+through PostgreSQL by priority, until one leaves capacity. Where tenants share this worker, or a queue has a limit, an
+offer only says that runs wait, and the usual claim follows.
+
+Offers that are not taken, lost or never sent cost time and nothing else: the worker polls PostgreSQL anyway, and more
+often while the broker is away.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import Callable, Iterable, Sequence
+
+from detent.cluster.membership import Membership
+from detent.domain.offer import QueueOffer, RunOffer
+from detent.domain.run import Claim
+from detent.runtime.clock import DatabaseClock
+from detent.runtime.service import Loop
+from detent.runtime.wakeups import Wakeups
+from detent.store import Store
+from detent.store.db import OutcomeUnknown
+from detent.telemetry.metrics import Metrics
+from detent.transports.link import TransportLink
+from detent.transports.transport import HOLD_SECONDS, TakenOffer, TransportAwayError
+from detent.worker.capacity import WorkerCapacity
+from detent.worker.claiming import Claiming
+from detent.worker.intake import Intake
+
+# How long one call waits for offers: what is served may change meanwhile.
+WAIT_SECONDS = 2.0
+# Woken by freed capacity and by the end of a backlog; this is for when no wake-up came.
+CHECK_EVERY = 1.0
+IDLE_PAUSE = 0.5
+POLL_WHILE_AWAY = 1.0
+# Between two usual claims that offers ask for.
+USUAL_EVERY = 0.02
+
+
+class OfferTaker:
+    def __init__(
+        self,
+        store: Store,
+        membership: Membership,
+        clock: DatabaseClock,
+        link: TransportLink,
+        *,
+        intake: Intake,
+        capacity: WorkerCapacity,
+        claiming: Claiming,
+        accept: Callable[[Iterable[Claim]], None],
+        claim_as_usual: Callable[[bool], None],
+        wakeups: Wakeups,
+        metrics: Metrics,
+    ) -> None:
+        """`claim_as_usual`: begin a pass of the worker, which claims from the queues and, if True, reads again where
+        on-demand runs wait."""
+        self._store = store
+        self._membership = membership
+        self._clock = clock
+        self._link = link
+        self._transport = link.transport
+        self._intake = intake
+        self._capacity = capacity
+        self._claiming = claiming
+        self._accept = accept
+        self._claim_as_usual = claim_as_usual
+        self._wakeups = wakeups
+        self._metrics = metrics
+        self._taking: asyncio.Future[list[TakenOffer]] | None = None
+        self._was_up = True
+        self.loop = Loop("offers of runs", self.tick)
+        wakeups.capacity_freed.subscribe(self.loop.wake)
+
+    def poll_every(self, usual: float) -> float:
+        """How often the worker claims without being asked."""
+        return usual if self._link.up else min(usual, POLL_WHILE_AWAY)
+
+    def interrupt(self) -> None:
+        """Stop waiting for offers: the worker drains, or ends. An offer that was just taken returns to others."""
+        if self._taking is not None:
+            self._taking.cancel()
+
+    async def tick(self) -> float:
+        if not self._membership.trusted or not self._capacity.starts:
+            return IDLE_PAUSE
+        if not await self._reached():
+            return IDLE_PAUSE
+        limit = self._intake.claimable()
+        if self._intake.backlog or not self._claiming.serving:
+            return CHECK_EVERY
+        if not limit:
+            self._intake.fell_behind()
+            return CHECK_EVERY
+        try:
+            taken = await self._take(limit)
+            if taken and self._capacity.starts:
+                return await self._use(taken)
+            if taken:
+                await self._transport.give_back(taken)
+        except TransportAwayError as error:
+            self._link.away(error)
+        return 0.0
+
+    async def _reached(self) -> bool:
+        up = await self._link.ensure()
+        if self._was_up and not up:
+            self._claim_as_usual(True)  # offers may be lost, and the pause before the next poll was a long one
+        self._was_up = up
+        return up
+
+    async def _take(self, limit: int) -> list[TakenOffer]:
+        self._taking = asyncio.ensure_future(
+            self._transport.take(list(self._claiming.serving), limit, self._clock.now(), WAIT_SECONDS)
+        )
+        try:
+            return await self._taking
+        except asyncio.CancelledError:
+            task = asyncio.current_task()
+            if task is not None and task.cancelling():
+                raise
+            return []  # by `interrupt`
+        finally:
+            self._taking = None
+
+    async def _use(self, taken: Sequence[TakenOffer]) -> float:
+        """Claim what was offered. The seconds to wait before more is taken."""
+        by_key = self._claiming.direct
+        runs = [one for one in taken if by_key and isinstance(one.offer, RunOffer)]
+        hints = [one for one in taken if not (by_key and isinstance(one.offer, RunOffer))]
+        self._metrics.offers_taken += len(taken)
+        room = self._intake.free
+        await self._claim(runs[:room])
+        await self._transport.finish([*runs[:room], *hints])
+        if runs[room:]:  # ticks of this node were handed off meanwhile
+            await self._transport.give_back(runs[room:])
+        if hints:
+            self._claim_as_usual(any(isinstance(one.offer, QueueOffer) for one in hints))
+            return USUAL_EVERY
+        return 0.0
+
+    async def _claim(self, runs: Sequence[TakenOffer]) -> None:
+        if not runs:
+            return
+        self._capacity.reserved += len(runs)
+        try:
+            claims = await self._while_held(runs)
+        except Exception as error:
+            if isinstance(error, OutcomeUnknown):
+                self._wakeups.reply_lost()
+            with contextlib.suppress(TransportAwayError):
+                await self._transport.give_back(runs)
+            raise
+        finally:
+            self._capacity.reserved -= len(runs)
+        self._metrics.offers_stale += len(runs) - len(claims)
+        self._accept(claims)
+
+    async def _while_held(self, runs: Sequence[TakenOffer]) -> list[Claim]:
+        """Claim; while a slow database keeps the claim waiting, no other worker gets the offers."""
+        offers = [one.offer for one in runs if isinstance(one.offer, RunOffer)]
+        claiming = asyncio.ensure_future(
+            self._store.offers.claim(self._membership.node, self._membership.incarnation, offers)
+        )
+        try:
+            while not (await asyncio.wait((claiming,), timeout=HOLD_SECONDS / 3))[0]:
+                with contextlib.suppress(TransportAwayError):
+                    await self._transport.extend(runs)
+            return claiming.result()
+        finally:
+            claiming.cancel()

@@ -1,0 +1,101 @@
+"""A broker that dies, comes back, loses everything, or delivers what it should not: runs go through PostgreSQL."""
+
+from __future__ import annotations
+
+import random
+from datetime import datetime
+from typing import Any
+
+import msgspec
+import pytest
+
+from detent.domain.offer import RunOffer
+from detent.node.session import Session
+from tests.session.test_session import soon
+from tests.support import factories
+from tests.support.waiting import until
+from tests.transports.carriers import Carrier
+from tests.transports.conftest import Connect
+from tests.transports.nodes.conftest import Apart
+
+
+async def add_ticks(look: Any, scheduler: Session, count: int, seconds: float = 0.3) -> datetime:
+    tick = await soon(look, seconds)
+    for _ in range(count):
+        await factories.add_job(look, tick)
+    scheduler.scheduler.jobs_changed(None)
+    return tick
+
+
+async def test_while_the_broker_is_dead_runs_go_through_postgresql_and_then_through_it_again(
+    apart: Apart, look: Any, carrier: Carrier, announced: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    await factories.add_job(look, await soon(look))
+    scheduler, worker = await apart.scheduler(), await apart.worker()
+    await apart.ended(1)
+    carrier.broker.kill()
+    await add_ticks(look, scheduler, 10)
+    await apart.ended(11)
+    await until(lambda: not scheduler.link.up and not worker.link.up, carrier.away_seconds)
+    assert "ready" in announced
+    assert scheduler._metrics.transport_fallbacks == worker._metrics.transport_fallbacks == 1
+    await add_ticks(look, scheduler, 5)
+    await apart.ended(16)
+    carrier.broker.ensure()
+    await until(lambda: scheduler.link.up and worker.link.up, 30)
+    announced.clear()
+    before = worker._metrics.offers_taken
+    await add_ticks(look, scheduler, 10)
+    await apart.ended(26)
+    assert apart.target.called_once_each(26)
+    assert announced == []
+    assert worker._metrics.offers_taken >= before + 10
+    log = capsys.readouterr().out
+    assert log.count("the broker is away") == log.count("the broker is back") == 2
+
+
+async def test_a_node_starts_while_the_broker_is_away(apart: Apart, look: Any, carrier: Carrier) -> None:
+    carrier.broker.kill()
+    await factories.add_job(look, await soon(look))
+    scheduler, worker = await apart.scheduler(), await apart.worker()
+    await apart.ended(1)
+    assert not scheduler.link.up
+    carrier.broker.ensure()
+    await until(lambda: scheduler.link.up and worker.link.up, 30)
+
+
+async def test_what_an_emptied_broker_lost_is_offered_again(
+    apart: Apart, look: Any, carrier: Carrier, connect: Connect, cluster_of: str
+) -> None:
+    """By the scan: here no worker polls, and nothing is announced."""
+    scheduler = await apart.scheduler()
+    await add_ticks(look, scheduler, 5)
+    await until(lambda: scheduler._metrics.offers_sent == 5)
+    await carrier.empty(cluster_of)
+    await until(lambda: scheduler._metrics.offers_sent == 10)
+    program = await connect(cluster_of)
+    taken = await program.take([1], 10, await look.fetchval("SELECT now()"), 2.0)
+    assert {one.offer.job for one in taken} == {row["job"] for row in await look.fetch("SELECT job FROM live_runs")}
+
+
+async def test_doubled_reordered_and_stale_offers_start_each_run_once(
+    apart: Apart, look: Any, connect: Connect, cluster_of: str
+) -> None:
+    scheduler = await apart.scheduler()
+    tick = await add_ticks(look, scheduler, 20)
+    await apart.waiting(20)
+    rows = await look.fetch("SELECT queue, job, lane, scheduled_at, serial, token, revision, priority FROM live_runs")
+    offers = [RunOffer(**row, due=tick) for row in rows]
+    stale = [msgspec.structs.replace(offer, token=offer.token - 1) for offer in offers]
+    gone = [msgspec.structs.replace(offer, job=offer.job + 1000) for offer in offers]
+    # A broker that recognizes the same offer is given different ones of the same run.
+    doubled = [msgspec.structs.replace(offer, run_id=str(copy)) for offer in offers for copy in range(3)]
+    sent = [*stale, *gone, *doubled]
+    random.Random(22).shuffle(sent)
+    broker = await connect(cluster_of)
+    await broker.send(sent)
+    workers = [await apart.worker(concurrency=3) for _ in range(2)]
+    await apart.ended(20)
+    await until(lambda: sum(one._metrics.offers_taken for one in workers) >= len(sent), 20)
+    assert apart.target.called_once_each(20)
+    assert await look.fetchval("SELECT count(*) FROM attempts WHERE outcome = 'stale'") == 0

@@ -1,0 +1,26 @@
+"""`detent doctor` about the broker of DETENT_QUEUE."""
+
+from __future__ import annotations
+
+from uuid import uuid4
+
+from detent.cli.doctor.results import CheckResult
+from detent.cli.doctor.transport import check_transport
+from tests.transports.carriers import Carrier
+
+
+async def checked(named: str) -> list[CheckResult]:
+    return [result async for result in check_transport(named, uuid4(), [1, 2])]
+
+
+async def test_the_doctor_says_whether_the_broker_answers_and_what_waits_there(carrier: Carrier) -> None:
+    (result,) = await checked(carrier.address())
+    assert (result.status, result.found.split(";")[1]) == ("ok", " 0 offers of runs wait there.")
+    carrier.broker.kill()
+    (result,) = await checked(carrier.address())
+    assert result.status == "warn"
+    assert "Runs go through PostgreSQL" in result.found
+
+
+async def test_without_a_broker_the_doctor_says_nothing_about_one() -> None:
+    assert await checked("postgres") == []
