@@ -12,6 +12,7 @@ import pytest
 from detent.domain.offer import encode_offer
 from detent.transports.redis import RedisTransport, open_transport
 from detent.transports.transport import TransportAwayError
+from tests.support.relay import relay_to
 from tests.support.servers import free_port
 from tests.support.waiting import until
 from tests.topics.brokers import RedisBroker, running_broker
@@ -133,6 +134,26 @@ async def test_a_server_without_memory_refuses_in_its_own_words(transport: Redis
         await client.config_set("maxmemory", 0)
     await transport.send([offer_of(1)])
     assert jobs_of(await take_all(transport, 1)) == [1]
+
+
+async def test_a_server_that_became_a_replica_is_left_when_the_address_leads_to_another(
+    start_broker: Start, cluster: str
+) -> None:
+    before, after = start_broker("redis"), start_broker("valkey")
+    assert isinstance(before, RedisBroker)
+    async with relay_to(before.port) as relay, before.client() as client:
+        transport = open_transport(f"redis://127.0.0.1:{relay.port}", cluster)
+        await transport.send([offer_of(1)])
+        await client.replicaof("127.0.0.1", after.port)
+        try:
+            with pytest.raises(TransportAwayError, match="read only replica"):
+                await transport.send([offer_of(2)])
+            relay.server_port = after.port
+            await transport.open()
+            await transport.send([offer_of(3)])
+        finally:
+            await client.replicaof("NO", "ONE")
+        await transport.close()
 
 
 async def test_the_rights_that_the_manual_names_are_enough(broker: RedisBroker, client: Any, cluster: str) -> None:

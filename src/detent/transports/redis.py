@@ -15,8 +15,8 @@ from __future__ import annotations
 
 import asyncio
 from collections import defaultdict
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import AsyncIterator, Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import asynccontextmanager, suppress
 from datetime import UTC, datetime, timedelta
 from itertools import islice
 from secrets import token_hex
@@ -137,8 +137,16 @@ class RedisTransport:
 
     # --- how ---
 
-    def _answering(self) -> Any:
-        return answering(self._peer, ANSWER_SECONDS, RedisError)
+    @asynccontextmanager
+    async def _answering(self) -> AsyncIterator[None]:
+        """After a failure, connections are made anew: the name of the address may lead to another server by now."""
+        try:
+            async with answering(self._peer, ANSWER_SECONDS, RedisError):
+                yield
+        except TransportAwayError:
+            with suppress(RedisError, OSError):
+                await self._redis.connection_pool.disconnect(inuse_connections=False)
+            raise
 
     def _key(self, queue: int) -> str:
         return f"{self._prefix}{queue}"
