@@ -3,19 +3,47 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+import json
+from collections.abc import AsyncIterator, Iterator
+from contextlib import ExitStack
+from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
+import nats.errors
 import pytest
 
 from detent.transports.nats import NatsTransport, open_transport
 from detent.transports.nats_connection import NatsAddress
 from detent.transports.transport import TransportAwayError
+from tests.support.brokers import PASSWORD, USER
 from tests.support.relay import relay_to
 from tests.support.servers import free_port
+from tests.support.waiting import until
 from tests.topics.brokers import NatsBroker, running_broker
 from tests.topics.conftest import Start
-from tests.transports.offers import NOW, OTHER_QUEUE, PATIENCE, QUEUE, jobs_of, offer_of, take_all, take_nothing
+from tests.transports.offers import (
+    NOW,
+    OTHER_QUEUE,
+    PATIENCE,
+    QUEUE,
+    jobs_of,
+    offer_of,
+    opened_again,
+    take_all,
+    take_nothing,
+)
+
+# As in docs/howto/transports-redis-nats.md.
+RIGHTS = (
+    "detent.>",
+    "$JS.API.STREAM.INFO.*",
+    "$JS.API.STREAM.CREATE.*",
+    "$JS.API.STREAM.MSG.GET.*",
+    "$JS.API.CONSUMER.DURABLE.CREATE.*.*",
+    "$JS.API.CONSUMER.MSG.NEXT.*.*",
+    "$JS.ACK.>",
+)
 
 
 @pytest.fixture
@@ -145,6 +173,24 @@ async def test_a_stream_that_is_full_refuses_in_its_own_words(broker: NatsBroker
     await transport.close()
 
 
+async def test_a_take_that_is_cancelled_returns_at_once_what_it_had(
+    transport: NatsTransport, broker: NatsBroker, cluster: str
+) -> None:
+    other = open_transport(broker.url, cluster)
+    await other.send([offer_of(number) for number in range(20)])
+    for steps in range(20):
+        taking = asyncio.create_task(transport.take([QUEUE], 1, NOW, 60.0))
+        for _ in range(steps):
+            await asyncio.sleep(0)
+        taking.cancel()
+        await asyncio.gather(taking, return_exceptions=True)
+        if not taking.cancelled():
+            await transport.finish(taking.result())
+            await other.send([offer_of(jobs_of(taking.result())[0] + 100)])
+    assert {job % 100 for job in jobs_of(await take_all(other, 20))} == set(range(20))
+    await other.close()
+
+
 class WithoutJetStream(NatsBroker):
     def command(self) -> list[str]:
         command = super().command()
@@ -159,6 +205,32 @@ async def test_a_server_without_jetstream_is_named_and_how_to_start_it(cluster: 
         transport = open_transport(broker.url, cluster)
         with pytest.raises(TransportAwayError, match="start nats-server with -js"):
             await transport.open()
+        await transport.close()
+
+
+class Restricted(NatsBroker):
+    """The user of the transport may do what the manual says, and no more."""
+
+    def command(self) -> list[str]:
+        command = super().command()
+        configuration = self.folder / "nats.conf"
+        rights = f'{{ publish: {json.dumps(list(RIGHTS))}, subscribe: ["_INBOX.>"] }}'
+        user = f'{{ user: "{USER}", password: "{PASSWORD}", permissions: {rights} }}'
+        lines = [line for line in configuration.read_text().splitlines() if not line.startswith("authorization")]
+        configuration.write_text("\n".join([*lines, f"authorization {{ users: [ {user} ] }}"]))
+        return command
+
+
+async def test_the_rights_that_the_manual_names_are_enough(cluster: str) -> None:
+    with running_broker(Restricted, secured=True) as broker:
+        transport = open_transport(f"nats://{USER}:{PASSWORD}@127.0.0.1:{broker.port}", cluster)
+        await transport.open()
+        await transport.send([offer_of(1), offer_of(2)])
+        taken = await take_all(transport, 2)
+        await transport.extend(taken)
+        await transport.give_back(taken)
+        assert (await transport.depth([QUEUE]))[QUEUE].offers == 2
+        await transport.finish(await take_all(transport, 2))
         await transport.close()
 
 
@@ -188,3 +260,78 @@ def test_the_parts_of_an_address() -> None:
         {"user": "a@b", "password": "p/"},
     )
     assert NatsAddress.parse("nats://t0ken@host") == (("host:4222",), False, {"token": "t0ken"})
+
+
+class ClusterMember(NatsBroker):
+    routes: tuple[int, ...]
+
+    def command(self) -> list[str]:
+        command = super().command()
+        routes = ", ".join(f'"nats://127.0.0.1:{port}"' for port in self.routes)
+        with (self.folder / "nats.conf").open("a") as configuration:
+            configuration.write(
+                f'\nserver_name: "s{self.port}"\n'
+                f'cluster {{ name: "three", listen: "127.0.0.1:{self.routes[0]}", routes: [{routes}] }}\n'
+            )
+        return command
+
+
+@pytest.fixture
+def servers() -> Iterator[list[ClusterMember]]:
+    ports = [free_port() for _ in range(3)]
+    with ExitStack() as stack:
+        members = []
+        for first in range(3):
+            folder = stack.enter_context(TemporaryDirectory(prefix="detent-test-", ignore_cleanup_errors=True))
+            member = ClusterMember(Path(folder))
+            member.routes = (*ports[first:], *ports[:first])
+            stack.callback(member.kill)
+            member.start()
+            members.append(member)
+        yield members
+
+
+@pytest.mark.long
+async def test_a_cluster_of_servers_keeps_the_offers_when_it_loses_any_one(
+    servers: list[ClusterMember], cluster: str
+) -> None:
+    address = "nats://" + ",".join(f"127.0.0.1:{server.port}" for server in servers)
+    transport = open_transport(address, cluster, hold_seconds=2.0)
+    await opened_again(transport)  # the servers elect a leader first
+    found: set[int] = set()
+
+    async def take() -> None:
+        taken = await transport.take([QUEUE], 50, NOW, 1.0)
+        found.update(jobs_of(taken))
+        await transport.finish(taken)
+
+    for number, server in enumerate(servers):
+        jobs = range(number * 100, number * 100 + 100)
+        sent = False
+        async with asyncio.timeout(90):
+            while not found >= set(jobs):
+                try:  # it fails while the servers elect another leader
+                    if not sent:
+                        await transport.send([offer_of(job) for job in jobs])
+                        sent = True
+                        server.kill()
+                    await take()
+                except TransportAwayError:
+                    await opened_again(transport)
+        await asyncio.to_thread(server.start)
+        await until(lambda server=server: _all_current(server, cluster), 60.0, "the server to have caught up")
+    await transport.close()
+
+
+async def _all_current(server: NatsBroker, cluster: str) -> bool:
+    """Of the stream and its consumers, every server has a copy."""
+    client = await server.client()
+    try:
+        about = [await client.jsm().stream_info(f"detent-{cluster}")]
+        about += await client.jsm().consumers_info(f"detent-{cluster}")
+    except (TimeoutError, nats.errors.Error):
+        return False
+    finally:
+        await client.close()
+    replicas = [each.cluster.replicas or [] for each in about]
+    return all(len(of_one) == 2 and all(replica.current for replica in of_one) for of_one in replicas)
