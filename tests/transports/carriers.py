@@ -12,11 +12,11 @@ from importlib import import_module
 from typing import Any, ClassVar
 
 from detent.transports.nats_stream import DUPLICATE_SECONDS
-from detent.transports.transport import Transport
+from detent.transports.transport import HOLD_SECONDS, Transport
 from tests.support.brokers import PASSWORD, USER
 from tests.topics.brokers import Broker
 
-HOLD = 1.0
+HOLD = 0.8
 
 
 class Carrier(ABC):
@@ -26,6 +26,8 @@ class Carrier(ABC):
     """In `BROKERS` of tests/topics."""
     module: ClassVar[str]
     """In `detent.transports`."""
+    short: ClassVar[bool] = True
+    """False: all of it is for `-m long`, because it is much like another one."""
     by_priority: ClassVar[bool] = True
     """Of offers that are there, those of much higher priority are taken first."""
     deduplicates: ClassVar[bool] = True
@@ -35,7 +37,7 @@ class Carrier(ABC):
     returns_at_close: ClassVar[bool] = True
     """What a transport has taken returns at once when it is closed, without waiting for the end of the hold."""
     hold_seconds: ClassVar[float] = HOLD
-    """For which an offer is held in tests that wait for its end."""
+    """For which an offer is held in tests that wait for the end of it."""
     may_double: ClassVar[bool] = False
     """While workers come and go, an offer may be with two of them."""
     counts: ClassVar[bool] = True
@@ -56,9 +58,9 @@ class Carrier(ABC):
         rest = rest.replace(f":{self.broker.port}", f":{port or self.broker.port}")
         return f"{scheme}://{user}:{password}@{rest}" if self.broker.secured else f"{scheme}://{rest}"
 
-    def transport(self, cluster: str, address: str | None = None, hold_seconds: float | None = None) -> Transport:
+    def transport(self, cluster: str, address: str | None = None, hold_seconds: float = HOLD_SECONDS) -> Transport:
         opener: Any = import_module(f"detent.transports.{self.module}").open_transport
-        made: Transport = opener(address or self.address(), cluster, hold_seconds=hold_seconds or self.hold_seconds)
+        made: Transport = opener(address or self.address(), cluster, hold_seconds=hold_seconds)
         return made
 
     @abstractmethod
@@ -79,6 +81,7 @@ class RedisCarrier(Carrier):
 
 class ValkeyCarrier(RedisCarrier):
     broker_name = "valkey"
+    short = False
     can_encrypt = False  # the server of the wheel is built without TLS
 
 

@@ -11,11 +11,14 @@ from detent.transports.transport import Transport
 from tests.topics.conftest import Start
 from tests.topics.conftest import start_broker as start_broker
 from tests.transports.carriers import CARRIERS, Carrier
+from tests.transports.offers import LONG_HOLD
 
 Connect = Callable[..., Awaitable[Transport]]
 
 
-@pytest.fixture(params=CARRIERS)
+@pytest.fixture(
+    params=[pytest.param(name, marks=() if kind.short else pytest.mark.long) for name, kind in CARRIERS.items()]
+)
 def carrier_name(request: pytest.FixtureRequest) -> str:
     return str(request.param)
 
@@ -37,11 +40,12 @@ def cluster() -> str:
 
 @pytest.fixture
 async def connect(carrier: Carrier, cluster: str) -> AsyncIterator[Connect]:
-    """Opens transports as other processes would: to the cluster of the test, unless it names another one."""
+    """Opens transports as other processes would: to the cluster of the test, unless it names another one. What a worker
+    has taken does not return within the test, unless it says when."""
     opened: list[Transport] = []
 
     async def connect(
-        of_cluster: str | None = None, address: str | None = None, hold_seconds: float | None = None
+        of_cluster: str | None = None, address: str | None = None, hold_seconds: float = LONG_HOLD
     ) -> Transport:
         made = carrier.transport(of_cluster or cluster, address, hold_seconds)
         opened.append(made)

@@ -13,7 +13,6 @@ from tests.support.waiting import until
 from tests.transports.carriers import Carrier
 from tests.transports.conftest import Connect
 from tests.transports.offers import (
-    LONG_HOLD,
     NOW,
     OTHER_QUEUE,
     PATIENCE,
@@ -43,19 +42,29 @@ async def test_nothing_to_send_and_nothing_to_take_is_no_error(transport: Transp
     assert await transport.depth([]) == {}
 
 
-async def test_what_is_finished_does_not_return(carrier: Carrier, transport: Transport, connect: Connect) -> None:
+async def test_what_is_finished_does_not_return(carrier: Carrier, connect: Connect) -> None:
+    transport, other = (
+        await connect(hold_seconds=carrier.hold_seconds),
+        await connect(hold_seconds=carrier.hold_seconds),
+    )
     await transport.send([offer_of(1)])
     await transport.finish(await take_all(transport, 1))
-    other = await connect()
     assert await other.take([QUEUE], 10, NOW, carrier.hold_seconds * 1.3) == []
 
 
-async def test_what_a_lost_worker_had_returns_to_others(transport: Transport, connect: Connect) -> None:
+async def test_what_a_lost_worker_had_returns_to_others_when_the_hold_is_over(
+    carrier: Carrier, connect: Connect
+) -> None:
+    transport, other = (
+        await connect(hold_seconds=carrier.hold_seconds),
+        await connect(hold_seconds=carrier.hold_seconds),
+    )
     await transport.send([offer_of(1), offer_of(2)])
+    clock = asyncio.get_running_loop().time
+    begun = clock()
     await transport.finish([one for one in await take_all(transport, 2) if jobs_of([one]) == [1]])
-    other = await connect()
-    await take_nothing(other)
     assert jobs_of(await take_all(other, 1)) == [2]
+    assert clock() - begun > carrier.hold_seconds - 0.1
 
 
 async def test_the_same_offer_sent_twice_is_taken_once_or_twice(carrier: Carrier, transport: Transport) -> None:
@@ -81,7 +90,7 @@ async def test_an_offer_that_was_finished_can_be_sent_again(carrier: Carrier, tr
 async def test_a_delivery_that_is_finished_leaves_the_same_offer_that_was_sent_meanwhile(
     carrier: Carrier, connect: Connect
 ) -> None:
-    transport = await connect(hold_seconds=LONG_HOLD)
+    transport = await connect()
     await transport.send([offer_of(1)])
     before = await take_all(transport, 1)
     await asyncio.sleep(carrier.forgets_seconds)
@@ -170,7 +179,7 @@ async def test_a_worker_that_waits_in_vain_returns_in_time(transport: Transport)
 
 
 async def test_what_is_given_back_returns_at_once(connect: Connect) -> None:
-    transport, other = await connect(hold_seconds=LONG_HOLD), await connect(hold_seconds=LONG_HOLD)
+    transport, other = await connect(), await connect()
     await transport.send([offer_of(1), offer_of(2)])
     taken = await take_all(transport, 2)
     await transport.give_back([one for one in taken if jobs_of([one]) == [2]])
@@ -178,20 +187,22 @@ async def test_what_is_given_back_returns_at_once(connect: Connect) -> None:
     await take_nothing(other)
 
 
-async def test_what_is_extended_stays(carrier: Carrier, transport: Transport, connect: Connect) -> None:
+async def test_what_is_extended_stays(carrier: Carrier, connect: Connect) -> None:
+    hold = carrier.hold_seconds * 2
+    transport, other = await connect(hold_seconds=hold), await connect(hold_seconds=hold)
     await transport.send([offer_of(1)])
     taken = await take_all(transport, 1)
-    other = await connect()
-    for _ in range(4):
-        assert await other.take([QUEUE], 1, NOW, carrier.hold_seconds / 2) == []
+    for _ in range(3):
+        assert await other.take([QUEUE], 1, NOW, hold * 0.4) == []
         await transport.extend(taken)
+    await transport.give_back(taken)
     assert jobs_of(await take_all(other, 1)) == [1]
 
 
 async def test_a_closed_transport_returns_what_it_had(carrier: Carrier, connect: Connect) -> None:
     if not carrier.returns_at_close:
         pytest.skip(f"{carrier.broker_name} returns it when the hold is over")
-    transport, other = await connect(hold_seconds=LONG_HOLD), await connect(hold_seconds=LONG_HOLD)
+    transport, other = await connect(), await connect()
     await transport.send([offer_of(1), offer_of(2), offer_of(3)])
     taken = await take_all(transport, 3)
     await transport.finish([one for one in taken if jobs_of([one]) == [3]])

@@ -147,8 +147,11 @@ async def test_tls_with_an_authority_that_the_operator_trusts(
     await trusted.close()
 
 
-async def test_a_take_that_is_cancelled_loses_nothing(transport: Transport, connect: Connect) -> None:
-    other = await connect()
+async def test_a_take_that_is_cancelled_loses_nothing(carrier: Carrier, connect: Connect) -> None:
+    transport, other = (
+        await connect(hold_seconds=carrier.hold_seconds),
+        await connect(hold_seconds=carrier.hold_seconds),
+    )
     for number in range(10):
         taking = asyncio.create_task(other.take([QUEUE], 5, NOW, 60.0))
         await transport.send([offer_of(number)])

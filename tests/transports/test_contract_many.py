@@ -13,7 +13,7 @@ from detent.transports.transport import Transport, TransportAwayError
 from tests.support.waiting import until
 from tests.transports.carriers import Carrier
 from tests.transports.conftest import Connect
-from tests.transports.offers import LONG_HOLD, NOW, QUEUE, jobs_of, offer_of, opened_again, take_all
+from tests.transports.offers import NOW, QUEUE, jobs_of, offer_of, opened_again, take_all
 
 FEW, MANY = 300, 20_000
 COUNTS = [pytest.param(FEW, id="300"), pytest.param(MANY, id="20,000", marks=pytest.mark.long)]
@@ -21,7 +21,7 @@ SECONDS = {FEW: 30.0, MANY: 300.0}
 
 
 async def test_many_workers_share_the_offers_and_none_is_with_two(carrier: Carrier, connect: Connect) -> None:
-    workers = [await connect(hold_seconds=LONG_HOLD) for _ in range(4)]
+    workers = [await connect() for _ in range(4)]
     await workers[0].send([offer_of(number) for number in range(FEW)])
     found: list[int] = []
 
@@ -38,8 +38,8 @@ async def test_many_workers_share_the_offers_and_none_is_with_two(carrier: Carri
 
 @pytest.mark.parametrize("count", COUNTS)
 async def test_offers_are_sent_and_taken_at_the_same_time(carrier: Carrier, connect: Connect, count: int) -> None:
-    senders = [await connect(hold_seconds=LONG_HOLD) for _ in range(2)]
-    workers = [await connect(hold_seconds=LONG_HOLD) for _ in range(3)]
+    senders = [await connect() for _ in range(2)]
+    workers = [await connect() for _ in range(3)]
     found: Counter[int] = Counter()
 
     async def send(transport: Transport, parity: int) -> None:
@@ -64,7 +64,7 @@ async def test_everything_arrives_though_the_broker_is_killed_and_emptied(
     carrier: Carrier, connect: Connect, cluster: str, count: int
 ) -> None:
     """The sender offers again what nobody has taken, as the scan of a scheduler does."""
-    sender, *workers = [await connect(hold_seconds=LONG_HOLD) for _ in range(4)]
+    sender, *workers = [await connect() for _ in range(4)]
     found: set[int] = set()
 
     async def send() -> None:

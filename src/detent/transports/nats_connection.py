@@ -27,6 +27,8 @@ DEFAULT_PORT = 4222
 NO_RESPONDERS = "503"
 # The status of a pull request whose consumer was deleted, or has another leader.
 CONFLICT = "409"
+# The status of a pull request that has waited as long as it was to.
+EXPIRED = "408"
 _REPLY, _ASK, _FETCH = "reply", "ask", "fetch"
 
 

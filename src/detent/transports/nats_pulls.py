@@ -12,7 +12,7 @@ from nats.aio.msg import Msg
 from detent.domain.offer import decode_offer
 from detent.transports.answering import ANSWER_SECONDS, answering
 from detent.transports.held import HeldDeliveries
-from detent.transports.nats_connection import CONFLICT, NO_RESPONDERS, NatsConnection
+from detent.transports.nats_connection import CONFLICT, EXPIRED, NO_RESPONDERS, NatsConnection
 from detent.transports.nats_stream import BANDS, NatsStream
 from detent.transports.transport import TakenOffer, TransportAwayError
 
@@ -89,11 +89,11 @@ class NatsPulls:
         try:
             while True:
                 connection = await self._connected()
+                taking.something.clear()
                 await self._fill(connection, taking, channels, asks=wait_seconds > 0)
                 left = deadline - clock()
                 if taking.taken or left <= 0:
                     return taking.taken
-                taking.something.clear()
                 with suppress(TimeoutError):
                     async with asyncio.timeout(min(left, LONGEST_SLEEP)):
                         await taking.something.wait()
@@ -152,8 +152,10 @@ class NatsPulls:
         self._pulls.pop(channel.ask, None)
         channel.asked_until = 0.0
         channel.may_have_more = True
-        wanting = (taking for taking in self._takings if channel.queue in taking.queues and taking.room > 0)
-        await self._hand_over(connection, message, next(wanting, None))
+        wanting = [taking for taking in self._takings if channel.queue in taking.queues and taking.room > 0]
+        await self._hand_over(connection, message, wanting[0] if wanting else None)
+        for taking in wanting:  # those that did not get this one may find more
+            taking.something.set()
 
     async def fetched(self, connection: NatsConnection, message: Msg) -> None:
         channel = self._channels.get(message.subject)
@@ -173,6 +175,8 @@ class NatsPulls:
         with suppress(TransportAwayError):
             if offer is None:
                 await connection.tell(message.reply, b"+ACK")
+                if taking is not None:
+                    taking.something.set()
             elif taking is None:
                 await connection.tell(message.reply, b"-NAK")
             else:
@@ -187,6 +191,8 @@ class NatsPulls:
             channel.created = False
         if fetch is None:
             channel.asked_until = 0.0
+            if status == EXPIRED:
+                self._wake()
             return
         channel.may_have_more = False
         if fetch in channel.fetches:
@@ -198,5 +204,8 @@ class NatsPulls:
         self._pulls.clear()
         for channel in self._channels.values():
             channel.reset()
+        self._wake()
+
+    def _wake(self) -> None:
         for taking in self._takings:
             taking.something.set()

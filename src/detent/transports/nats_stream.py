@@ -26,13 +26,17 @@ KEPT_SECONDS = 3600
 """An offer that no worker has taken is dropped after so long; a run that still waits was offered again."""
 UNUSED_SECONDS = 86_400
 """A consumer that no worker has used for so long is deleted by the server."""
-DUPLICATE_SECONDS = 2
-"""Two nodes may offer the same run within a second. What is offered again later is meant."""
+DUPLICATE_SECONDS = 1
+"""Two nodes may offer the same run at the same time. What is offered again later is meant."""
+REPLICAS = 3
+"""In a cluster of NATS servers, the stream outlives the loss of one."""
 MAX_WAITING = 8192
 """Each worker has one or two pull requests at a consumer."""
 
 _NOT_FOUND = 10059
 _NAME_IN_USE = 10058
+# A single server; a cluster with fewer servers, or without memory on them.
+_TOO_MANY_REPLICAS = (10074, 10005, 10023)
 
 
 def band_of(priority: int) -> str:
@@ -56,7 +60,10 @@ class NatsStream:
             await self.create(connection)
             missed = await self._publish(connection, missed)
         if missed:
-            raise TransportAwayError(f"No stream of the server takes {missed[0].subject!r}: delete {self.name!r}.")
+            raise TransportAwayError(
+                f"The stream {self.name!r} takes nothing for {missed[0].subject!r}: it has no leader at present, or"
+                " other subjects."
+            )
 
     async def create(self, connection: NatsConnection) -> None:
         """One that is there stays as it is: an operator may have created it, with replicas or on disk."""
@@ -67,11 +74,17 @@ class NatsStream:
                 raise
         else:
             return
-        try:
-            await connection.request(f"STREAM.CREATE.{self.name}", _stream_settings(self.name, self._prefix))
-        except NatsRefusedError as error:
-            if error.code != _NAME_IN_USE:  # a node with other settings has created it meanwhile
-                raise
+        for replicas in (REPLICAS, 1):
+            settings = _stream_settings(self.name, self._prefix, replicas)
+            try:
+                await connection.request(f"STREAM.CREATE.{self.name}", settings)
+            except NatsRefusedError as error:
+                if error.code == _NAME_IN_USE:  # a node with other settings has created it meanwhile
+                    return
+                if error.code not in _TOO_MANY_REPLICAS or replicas == 1:
+                    raise
+            else:
+                return
 
     async def create_consumer(self, connection: NatsConnection, consumer: str, subject: str) -> None:
         """One that is there gets these settings."""
@@ -133,7 +146,7 @@ class NatsStream:
         return max((now - sent).total_seconds(), 0.0)
 
 
-def _stream_settings(name: str, prefix: str) -> dict[str, Any]:
+def _stream_settings(name: str, prefix: str, replicas: int) -> dict[str, Any]:
     return {
         "name": name,
         "subjects": [f"{prefix}.*.*"],
@@ -141,7 +154,7 @@ def _stream_settings(name: str, prefix: str) -> dict[str, Any]:
         "storage": "memory",
         "max_age": _nanoseconds(KEPT_SECONDS),
         "duplicate_window": _nanoseconds(DUPLICATE_SECONDS),
-        "num_replicas": 1,
+        "num_replicas": replicas,
         "description": "Offers of detent: which runs wait for a worker. The truth is in PostgreSQL.",
     }
 

@@ -31,7 +31,7 @@ from redis.exceptions import RedisError
 from detent.domain.offer import Offer, decode_offer, encode_offer
 from detent.transports.answering import ANSWER_SECONDS, answering
 from detent.transports.held import HeldDeliveries
-from detent.transports.redis_scripts import DEPTH, EXTEND, GIVE_BACK, KEPT_SECONDS, TAKE
+from detent.transports.redis_scripts import DEPTH, EXTEND, GIVE_BACK, SEND, TAKE
 from detent.transports.transport import HOLD_SECONDS, ChannelDepth, TakenOffer, TransportAwayError
 
 # A waiting worker looks again after so long: what a lost wake-up costs at most.
@@ -70,9 +70,10 @@ class RedisTransport:
             retry=Retry(NoBackoff(), 1),
             client_name="detent",
         )
-        self._take, self._give_back = self._redis.register_script(TAKE), self._redis.register_script(GIVE_BACK)
-        self._extend, self._depth = self._redis.register_script(EXTEND), self._redis.register_script(DEPTH)
-        self._instance, self._takes = token_hex(6), 0
+        self._send, self._take, self._give_back, self._extend, self._depth = (
+            self._redis.register_script(script) for script in (SEND, TAKE, GIVE_BACK, EXTEND, DEPTH)
+        )
+        self._instance, self._deliveries, self._turns = token_hex(6), 0, 0
         self._held = HeldDeliveries(hold_seconds)
 
     async def open(self) -> None:
@@ -81,25 +82,12 @@ class RedisTransport:
 
     async def send(self, offers: Sequence[Offer]) -> None:
         for some in _batches(offers):
-            members: defaultdict[tuple[int, int], dict[bytes, int]] = defaultdict(dict)
+            places = {queue: place for place, queue in enumerate({offer.queue for offer in some}, start=1)}
+            arguments: list[Any] = []
             for offer in some:
-                members[offer.queue, offer.priority][encode_offer(offer)] = _microseconds(offer.due)
+                arguments += (places[offer.queue], offer.priority, _microseconds(offer.due), encode_offer(offer))
             async with self._answering():
-                await self._write(members)
-
-    async def _write(self, members: Mapping[tuple[int, int], Mapping[bytes, int]]) -> None:
-        """The set of a priority first and its name second: a take removes the name of a set that is empty."""
-        async with self._redis.pipeline(transaction=False) as pipeline:
-            for (queue, priority), scores in members.items():
-                pipeline.zadd(f"{self._key(queue)}:offers:{priority}", scores)
-                pipeline.expire(f"{self._key(queue)}:offers:{priority}", KEPT_SECONDS)
-                pipeline.zadd(f"{self._key(queue)}:priorities", {str(priority): priority})
-            for key in {self._key(queue) for queue, _ in members}:
-                pipeline.expire(f"{key}:priorities", KEPT_SECONDS)
-                pipeline.lpush(f"{key}:wake", b"")
-                pipeline.ltrim(f"{key}:wake", 0, 0)
-                pipeline.expire(f"{key}:wake", KEPT_SECONDS)
-            await pipeline.execute()
+                await self._send(keys=[self._key(queue) for queue in places], args=arguments)
 
     async def take(self, queues: Collection[int], limit: int, now: datetime, wait_seconds: float) -> list[TakenOffer]:
         if not queues or limit < 1:
@@ -158,14 +146,14 @@ class RedisTransport:
     def _rotated(self, queues: Collection[int]) -> list[int]:
         """Another queue first each time: of offers of one priority, those of the first queue are taken first."""
         order = sorted(queues)
-        self._takes += 1
-        first = self._takes % len(order)
+        self._turns += 1
+        first = self._turns % len(order)
         return order[first:] + order[:first]
 
     async def _take_due(self, queues: list[int], limit: int, present: int) -> tuple[list[TakenOffer], float]:
         """What is due, and otherwise when the next offer is."""
-        self._takes += 1
-        delivery = f"{self._instance}-{self._takes}"
+        self._deliveries += 1
+        delivery = f"{self._instance}-{self._deliveries}"
         async with self._answering():
             next_due, *found = await self._take(
                 keys=[self._key(queue) for queue in queues], args=[present, limit, self._hold, delivery]

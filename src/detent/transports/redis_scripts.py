@@ -16,14 +16,26 @@ local function wake(key)
     end
 end
 
-local function give_back(key, member)
-    if redis.call('ZREM', key .. ':taken', member) == 0 then return end
-    local priority, due, offer = string.match(member, '^%S+ (%S+) (%S+) (.*)$')
-    local offers = key .. ':offers:' .. priority
+local kept = {{}}
+local function keep(key)
+    if not kept[key] then
+        kept[key] = true
+        redis.call('EXPIRE', key, {KEPT_SECONDS})
+    end
+end
+
+local function add(key, priority, due, offer)
+    local offers, priorities = key .. ':offers:' .. priority, key .. ':priorities'
     redis.call('ZADD', offers, due, offer)
-    redis.call('EXPIRE', offers, {KEPT_SECONDS})
-    redis.call('ZADD', key .. ':priorities', priority, priority)
-    redis.call('EXPIRE', key .. ':priorities', {KEPT_SECONDS})
+    if not kept[offers] then redis.call('ZADD', priorities, priority, priority) end
+    keep(offers)
+    keep(priorities)
+end
+
+local function give_back(key, member)
+    if redis.call('ZREM', key .. ':taken', member) == 1 then
+        add(key, string.match(member, '^%S+ (%S+) (%S+) (.*)$'))
+    end
 end
 
 local function microseconds()
@@ -32,6 +44,14 @@ local function microseconds()
 end
 
 local function exactly(number) return string.format('%.0f', number) end
+"""
+
+# ARGV: for each offer the index of its queue, its priority, when it is due, and the offer.
+SEND = f"""{_SHARED}
+for position = 1, #ARGV, 4 do
+    add(KEYS[tonumber(ARGV[position])], ARGV[position + 1], ARGV[position + 2], ARGV[position + 3])
+end
+for _, key in ipairs(KEYS) do wake(key) end
 """
 
 # ARGV: the time of the database, how many, how long they are held (both in microseconds), a name for the deliveries.
@@ -65,7 +85,7 @@ for _, set in ipairs(sets) do
             answer[#answer + 1] = set.index
             answer[#answer + 1] = member
         end
-        if #due > 0 then redis.call('EXPIRE', taken, {KEPT_SECONDS}) end
+        if #due > 0 then keep(taken) end
         left = left - #due / 2
     end
     local first = redis.call('ZRANGE', offers, 0, 0, 'WITHSCORES')
