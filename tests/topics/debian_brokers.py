@@ -24,6 +24,7 @@ class _View(Broker):
         super().__init__(folder, secured=secured)
         require_servers()
         self.server = self.shared(folder)
+        self.folder = self.server.folder
         self.port = self.server.tls_port if encrypted else self.server.port
         self.authority = self.server.authority if encrypted else None
 

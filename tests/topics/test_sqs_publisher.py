@@ -12,7 +12,7 @@ from aiohttp import web
 from yarl import URL
 
 from detent.domain.run import Failed
-from detent.targets.topics.aws_signature import AwsCredentials, signed_headers
+from detent.runtime.aws_signature import AwsCredentials, signed_headers
 from detent.targets.topics.publisher import Answer, BrokerAddress, BrokerRefusedError, Receipt, TopicMessage
 from detent.targets.topics.sqs import SqsPublisher, open_publisher
 from detent.targets.topics.sqs_messages import COMBINED, batches_of, entry_of, fifo_id

@@ -28,6 +28,8 @@ class Carrier(ABC):
     """In `detent.transports`."""
     short: ClassVar[bool] = True
     """False: all of it is for `-m long`, because it is much like another one."""
+    long_tests: ClassVar[tuple[str, ...]] = ()
+    """Tests that take long with it, by a part of their names: they are for `-m long`."""
     by_priority: ClassVar[bool] = True
     """Of offers that are there, those of much higher priority are taken first."""
     deduplicates: ClassVar[bool] = True
@@ -98,3 +100,8 @@ class NatsCarrier(Carrier):
 
 
 CARRIERS: dict[str, type[Carrier]] = {"redis": RedisCarrier, "valkey": ValkeyCarrier, "nats": NatsCarrier}
+
+# Here, because they are made of what is above.
+from tests.transports.queue_carriers import QUEUE_CARRIERS  # noqa: E402
+
+CARRIERS.update(QUEUE_CARRIERS)

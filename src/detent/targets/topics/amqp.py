@@ -12,18 +12,22 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
+from urllib.parse import unquote
+
+from pamqp.commands import Confirm
 
 from detent.domain.run import Failed
 from detent.domain.topics import amqp_route, default_port
-from detent.targets.topics.amqp_connection import (
+from detent.runtime.amqp_connection import (
     ACCESS_REFUSED,
     NOT_FOUND,
     PRECONDITION_FAILED,
-    AmqpChannel,
     AmqpConnection,
-    ChannelAnswer,
+    AmqpLogin,
+    AmqpRefusedError,
     ClosedChannel,
 )
+from detent.targets.topics.amqp_channel import HEARTBEAT_SECONDS, ChannelAnswer, PublishingChannel
 from detent.targets.topics.publisher import (
     Answer,
     BrokerAddress,
@@ -48,7 +52,7 @@ class AmqpPublisher:
         self._dial = dial
         self._peer = f"{url.host_subcomponent}:{url.port or default_port(url.scheme)}"
         self._connection: AmqpConnection | None = None
-        self._channels: dict[str, AmqpChannel] = {}
+        self._channels: dict[str, PublishingChannel] = {}
         self._opening = asyncio.Lock()
 
     async def publish(self, messages: Sequence[TopicMessage]) -> Sequence[Answer]:
@@ -102,7 +106,7 @@ class AmqpPublisher:
             return Failed(f"The connection to {self._peer} broke before the message was acknowledged: {error}")
         return (await channel.publish([message]))[0]
 
-    async def _channel(self, exchange: str) -> AmqpChannel:
+    async def _channel(self, exchange: str) -> PublishingChannel:
         """Raises OSError if the server cannot be reached."""
         channel = self._channels.get(exchange)
         if channel is not None and channel.is_open:
@@ -112,7 +116,9 @@ class AmqpPublisher:
             if channel is None or not channel.is_open:
                 connection = await self._connected()
                 await self._close_spare_channels(connection)
-                channel = self._channels[exchange] = await connection.open_channel()
+                channel = await connection.open_channel(PublishingChannel)
+                await channel.ask(Confirm.Select(), Confirm.SelectOk)
+                self._channels[exchange] = channel
             return channel
 
     async def _close_spare_channels(self, connection: AmqpConnection) -> None:
@@ -135,7 +141,7 @@ class AmqpPublisher:
         connected = await self._dial(host, url.port or default_port(url.scheme))
         try:
             _, connection = await asyncio.get_running_loop().create_connection(
-                lambda: AmqpConnection(self._peer),
+                lambda: AmqpConnection(self._peer, HEARTBEAT_SECONDS),
                 sock=connected,
                 ssl=tls,
                 server_hostname=host if tls is not None else None,
@@ -144,7 +150,11 @@ class AmqpPublisher:
             connected.close()
             raise
         try:
-            await connection.open(self._address)
+            vhost = unquote(url.raw_path[1:]) or "/"
+            await connection.open(AmqpLogin(self._address.username, self._address.password, vhost))
+        except AmqpRefusedError as error:
+            connection.abort()
+            raise BrokerRefusedError(str(error)) from None
         except BaseException:
             connection.abort()
             raise

@@ -15,8 +15,9 @@ import msgspec
 
 from detent.domain.run import Failed
 from detent.domain.topics import is_sqs_region
+from detent.runtime.aws_credentials import MachineIdentity
+from detent.runtime.aws_signature import AwsCredentials, signed_headers
 from detent.targets.text import one_line
-from detent.targets.topics.aws_signature import AwsCredentials, signed_headers
 from detent.targets.topics.http_service import ServiceAnswer, UnansweredError, failure_of_service, requests_to
 from detent.targets.topics.publisher import Answer, BrokerAddress, BrokerRefusedError, Dial, Receipt, TopicMessage
 from detent.targets.topics.sqs_messages import batches_of, entry_of, fits
@@ -172,7 +173,7 @@ class _Credentials:
         if address.username and address.password:
             self._given = AwsCredentials(address.username, address.password)
         self._ambient = address.ambient and not address.username and not address.password
-        self._chain: Any = None
+        self._machine = MachineIdentity()
 
     async def read(self) -> AwsCredentials:
         if self._given is not None:
@@ -180,8 +181,7 @@ class _Credentials:
         if not self._ambient:
             raise QueueRefusedError(Failed(NO_CREDENTIALS, retryable=False))
         try:
-            # In a thread: the first reading loads the library of AWS, and each may ask a server of its own.
-            found = await asyncio.to_thread(self._read_chain)
+            found = await self._machine.credentials()
         except ImportError:
             raise QueueRefusedError(
                 Failed(f"{NO_CREDENTIALS} Those of the machine need `pip install 'detent[sqs]'`.", retryable=False)
@@ -189,16 +189,6 @@ class _Credentials:
         if found is None:
             raise QueueRefusedError(Failed(f"{NO_CREDENTIALS} The machine of the worker has none.", retryable=False))
         return found
-
-    def _read_chain(self) -> AwsCredentials | None:
-        if self._chain is None:
-            import botocore.session
-
-            self._chain = botocore.session.Session().get_credentials()
-        if self._chain is None:
-            return None
-        frozen = self._chain.get_frozen_credentials()
-        return AwsCredentials(frozen.access_key, frozen.secret_key, frozen.token)
 
 
 def _is_fifo(topic: str) -> bool:
