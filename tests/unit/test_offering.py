@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
 from types import SimpleNamespace
@@ -12,6 +13,7 @@ import pytest
 
 from detent.domain.offer import Offer, QueueOffer, RunOffer
 from detent.runtime.wakeups import Wakeups
+from detent.scheduler import offering
 from detent.scheduler.offer_scan import OfferScan
 from detent.scheduler.offering import OfferSender, SharedQueues
 from detent.store.cursors import Cursor
@@ -19,6 +21,7 @@ from detent.store.queues import QueueRow
 from detent.telemetry.metrics import Metrics
 from detent.transports.link import TransportLink
 from detent.transports.transport import TransportAwayError
+from tests.support.waiting import until
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 TOKEN = 1 << 22 | 1
@@ -34,6 +37,7 @@ class Recorder:
         self.delays = delays
         self.away = False
         self.broken = False
+        self.silent: asyncio.Event | None = None
         self.sent: list[Offer] = []
 
     async def open(self) -> None:
@@ -42,6 +46,8 @@ class Recorder:
 
     async def send(self, offers: Sequence[Offer]) -> None:
         await self.open()
+        if self.silent is not None:
+            await self.silent.wait()
         if self.broken:
             raise RuntimeError("a fault of the client library")
         self.sent += offers
@@ -115,6 +121,19 @@ async def test_what_the_broker_does_not_acknowledge_is_announced(sending: Sendin
     assert (sending.announced, sending.link.up, sending.metrics.transport_fallbacks) == (1, False, 1)
     sending.sender.fired([(cursor(2), 0)], TOKEN)
     assert sending.announced == 2
+
+
+async def test_runs_are_announced_while_a_broker_takes_long_to_acknowledge(
+    sending: Sending, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(offering, "SLOW_SECONDS", 0.01)
+    sending.transport.silent = asyncio.Event()
+    sending.sender.fired([(cursor(1), 0)], TOKEN)
+    passing = asyncio.create_task(sending.sender.tick())
+    await until(lambda: sending.announced)
+    sending.transport.silent.set()
+    await passing
+    assert len(sending.transport.sent) == 1
 
 
 async def test_while_programs_wait_in_the_api_runs_are_announced_too(sending: Sending) -> None:
