@@ -204,7 +204,7 @@ def _schedule(job: Row) -> Schedule:
     """The schedule of the present definition; if this version cannot read it, one in UTC."""
     try:
         spec = msgspec.json.decode(job["definition"], type=JobSpec)
-        return schedule_of(spec, job["job"], job["created_at"])
+        return schedule_of(spec, job["tenant"], job["created_at"])
     except (msgspec.MsgspecError, ScheduleError, DetentError):
         return Schedule.parse("* * * * *")
 

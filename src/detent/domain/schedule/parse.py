@@ -11,8 +11,9 @@ from typing import Any, NamedTuple
 
 from detent.domain.schedule.cron import CronWalls
 from detent.domain.schedule.cron_fields import uses_hash
-from detent.domain.schedule.cron_parse import DAY_MATCHES, DIALECTS, aws_translation, parse_cron, split_zone
+from detent.domain.schedule.cron_parse import DAY_MATCHES, DIALECTS, parse_cron, split_zone
 from detent.domain.schedule.cron_text import canonical_cron
+from detent.domain.schedule.dialects import read_aws, refuse_aws, refuse_two_readings, within_cron_call
 from detent.domain.schedule.dst import GAP_POLICIES, OVERLAP_POLICIES, Resolver
 from detent.domain.schedule.errors import ScheduleError
 from detent.domain.schedule.instants import LOOKS_LIKE_INSTANT, check_range, parse_instant, to_ms
@@ -58,9 +59,11 @@ def parse_schedule(spec: str | Mapping[str, Any] | None, options: ScheduleOption
     if spec is None:
         return _never(load_zone(options.timezone))
     if isinstance(spec, str):
-        kind, value, pointer = _recognise(spec), spec, "/schedule"
+        given = read_aws(spec) if options.dialect == "aws" else None
+        kind, value = given or (_recognise(spec), spec)
+        pointer = "/schedule"
         if kind == "every":
-            value = re.sub(r"(?i)^\s*@?every\b", "", spec).strip()
+            value = re.sub(r"(?i)^\s*@?every\b", "", value).strip()
     else:
         kind, value, options = _explicit(spec, options)
         pointer = f"/schedule/{kind}"
@@ -93,22 +96,8 @@ def _recognise(text: str) -> str:
 
     if looks_like_rrule(stripped):
         return "rrule"
-    _refuse_aws_call(stripped)
+    refuse_aws(stripped)
     return "cron"
-
-
-def _refuse_aws_call(text: str) -> None:
-    """EventBridge writes cron(…), rate(…) and at(…)."""
-    found = re.fullmatch(r"(cron|rate|at)\((.*)\)", text, re.IGNORECASE)
-    if found is None:
-        return
-    name, inner = found[1].lower(), found[2].strip()
-    fix = repr(inner)
-    if name == "rate":
-        fix = repr(f"every {inner}")
-    elif name == "cron" and len(inner.split()) == 6:
-        fix = repr(aws_translation(inner.upper().split()))
-    raise ScheduleError(f"{text!r} is the AWS form; here that is written {fix}.", "/schedule")
 
 
 def _explicit(spec: Mapping[str, Any], options: ScheduleOptions) -> tuple[str, Any, ScheduleOptions]:
@@ -197,7 +186,11 @@ def parse_cron_uncached(text: str, options: ScheduleOptions) -> Schedule:
     zone = _zone_for(inner, options, "CRON_TZ")
     if inner is not None and re.match(r"\s*@?every\b", expression, re.IGNORECASE):
         raise ScheduleError(f"{text!r} gives a zone to an interval, which has none; leave out the zone.")
+    if options.dialect == "aws":
+        expression = within_cron_call(expression)
     fields = parse_cron(expression, dialect=options.dialect, day_match=options.day_match, hash_key=options.hash_key)
+    if options.dialect == "unix":
+        refuse_two_readings(expression, fields, options.day_match, options.hash_key)
     walls = CronWalls(fields)
     walls.check_possible(expression)
     stored: dict[str, Any] = {"kind": "cron", "cron": canonical_cron(fields), "timezone": zone.name}
