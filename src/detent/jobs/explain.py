@@ -84,8 +84,8 @@ class TickExplainer:
     async def run(self, run: Run, key: RunKey, *, tenant: int = DEFAULT_TENANT) -> list[str]:
         """What happened to a run, in sentences."""
         story = await self._run_story(run, key, tenant)
-        wait = await self._serving.callback_wait(run, key, tenant=tenant)
-        return story if wait is None else [*story, wait]
+        wait = await self._serving.waiting_for(run, key, tenant=tenant)
+        return story if wait is None or wait in story else [*story, wait]
 
     async def _run_story(self, run: Run, key: RunKey, tenant: int) -> list[str]:
         if key.on_demand:
