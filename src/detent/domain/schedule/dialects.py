@@ -18,11 +18,15 @@ AWS_CALL = re.compile(r"(cron|rate|at)\((.*)\)", re.IGNORECASE | re.DOTALL)
 AWS_RATE = re.compile(r"[1-9][0-9]{0,8}\s+(?:minute|hour|day)s?", re.IGNORECASE | re.ASCII)
 
 
-def read_aws(text: str) -> tuple[str, str] | None:
-    """What `cron(…)`, `rate(…)` or `at(…)` is here: the kind of the schedule and its text. None: none of these."""
+def is_aws(text: str) -> bool:
+    return AWS_CALL.fullmatch(text.strip()) is not None
+
+
+def read_aws(text: str) -> tuple[str, str]:
+    """What `cron(…)`, `rate(…)`, `at(…)` or bare fields are here: the kind of the schedule and its text."""
     found = AWS_CALL.fullmatch(text.strip())
     if found is None:
-        return None
+        return "cron", text
     name, inner = found[1].lower(), found[2].strip()
     if name != "rate":
         return name, inner
@@ -33,12 +37,6 @@ def read_aws(text: str) -> tuple[str, str] | None:
             "/schedule",
         )
     return "every", inner
-
-
-def within_cron_call(text: str) -> str:
-    """The fields inside `cron(…)`, which may be left out."""
-    found = AWS_CALL.fullmatch(text.strip())
-    return text if found is None or found[1].lower() != "cron" else found[2]
 
 
 def refuse_aws(text: str) -> None:

@@ -13,7 +13,7 @@ from detent.domain.schedule.cron import CronWalls
 from detent.domain.schedule.cron_fields import uses_hash
 from detent.domain.schedule.cron_parse import DAY_MATCHES, DIALECTS, parse_cron, split_zone
 from detent.domain.schedule.cron_text import canonical_cron
-from detent.domain.schedule.dialects import read_aws, refuse_aws, refuse_two_readings, within_cron_call
+from detent.domain.schedule.dialects import is_aws, read_aws, refuse_aws, refuse_two_readings
 from detent.domain.schedule.dst import GAP_POLICIES, OVERLAP_POLICIES, Resolver
 from detent.domain.schedule.errors import ScheduleError
 from detent.domain.schedule.instants import LOOKS_LIKE_INSTANT, check_range, parse_instant, to_ms
@@ -59,14 +59,15 @@ def parse_schedule(spec: str | Mapping[str, Any] | None, options: ScheduleOption
     if spec is None:
         return _never(load_zone(options.timezone))
     if isinstance(spec, str):
-        given = read_aws(spec) if options.dialect == "aws" else None
-        kind, value = given or (_recognise(spec), spec)
+        kind, value = "cron" if options.dialect == "aws" and is_aws(spec) else _recognise(spec), spec
         pointer = "/schedule"
         if kind == "every":
             value = re.sub(r"(?i)^\s*@?every\b", "", value).strip()
     else:
         kind, value, options = _explicit(spec, options)
         pointer = f"/schedule/{kind}"
+    if options.dialect == "aws" and kind == "cron" and isinstance(value, str):
+        kind, value = read_aws(value)
     if kind in ("every", "at") and isinstance(value, str) and len(value) > LONGEST_TEXT:
         raise ScheduleError(f"The schedule has {len(value)} characters; at most {LONGEST_TEXT} are read.", pointer)
     try:
@@ -186,8 +187,6 @@ def parse_cron_uncached(text: str, options: ScheduleOptions) -> Schedule:
     zone = _zone_for(inner, options, "CRON_TZ")
     if inner is not None and re.match(r"\s*@?every\b", expression, re.IGNORECASE):
         raise ScheduleError(f"{text!r} gives a zone to an interval, which has none; leave out the zone.")
-    if options.dialect == "aws":
-        expression = within_cron_call(expression)
     fields = parse_cron(expression, dialect=options.dialect, day_match=options.day_match, hash_key=options.hash_key)
     if options.dialect == "unix":
         refuse_two_readings(expression, fields, options.day_match, options.hash_key)
