@@ -28,6 +28,7 @@ def job(schedule: Any, **fields: Any) -> Definition:
         ("0 9 * * *", {"timezone": "Asia/Tokyo"}),
         ("0 9 29 2 *", {}),
         ("H 3 * * *", {}),
+        ("h 3 * * *", {}),
         ("@daily", {}),
         ("every 7m", {}),
         ("FREQ=WEEKLY;INTERVAL=2;BYDAY=MO", {}),

@@ -13,6 +13,7 @@ from detent.domain.job import Definition, JobSpec
 from detent.domain.job_schedule import schedule_of, whole_milliseconds
 from detent.domain.run import Claim
 from detent.domain.schedule import Schedule
+from detent.domain.schedule.cron_fields import uses_hash
 from detent.errors import UsageError
 
 MILLISECOND = timedelta(milliseconds=1)
@@ -41,7 +42,7 @@ class Windows:
         spec, created_at = definition.spec, definition.created_at
         if created_at is None or spec.schedule is None:
             return None
-        if isinstance(spec.schedule, str) and "H" not in spec.schedule:  # H stands for another value in each job
+        if isinstance(spec.schedule, str) and not uses_hash(spec.schedule):  # H stands for another value in each job
             bounds = (spec.starts_at, spec.ends_at)
             rules = (spec.timezone, spec.dst_gap, spec.dst_overlap, spec.day_match, spec.dialect)
             shared = self._read((spec.schedule, *rules, *bounds), spec, definition.tenant, created_at)
