@@ -157,6 +157,8 @@ async def test_the_sentence_says_what_was_renamed_what_was_left_out_and_when_it_
     assert problem["pointer"] == "/target" and problem["detail"].startswith("target is missing")
 
 
+PATHS_OF_PAGES = ("/jobs/report", "/jobs/")
+"""The dashboard has pages there, which are what a request gets that does not ask for JSON."""
 ROUTES: list[tuple[str, str, str, dict[str, Any] | None, int]] = [
     ("GET", "/jobs/report", "/api/v1/jobs/report", None, 200),
     ("GET", "/jobs/report/executions?limit=50", "/api/v1/jobs/report/executions?limit=50", None, 200),
@@ -174,7 +176,7 @@ async def test_the_routes_of_the_articles_are_answered_with_those_of_this_server
     await api.create(name="report", target=HTTP)
     for method, path, ours, body, status in ROUTES:
         options = {} if body is None else {"json": body}
-        headers = {"Accept": "application/json"}
+        headers = {"Accept": "application/json"} if path in PATHS_OF_PAGES else {}
         problem = await api.problem(method, path, 404, headers=headers, **options)
         assert problem["translation"] == {"method": method, "path": ours, "body": body}
         assert (await api.good("GET", "/api/v1/jobs/report"))["status"] in ("active", "paused")
@@ -205,6 +207,13 @@ async def test_a_path_that_no_api_has_is_not_translated(api: ApiClient) -> None:
     for method, path in (("GET", "/job"), ("PUT", "/jobs"), ("GET", "/api/v2/things"), ("GET", "/jobs/a/b/c")):
         answer = await api.ask(method, path, headers={"Accept": "application/json"})
         assert answer.status in (404, 405) and "translation" not in answer.document
+
+
+async def test_what_curl_sends_without_a_content_type_is_translated_where_no_form_is(api: ApiClient) -> None:
+    body = b'{"cron_expression": "0 9 * * 1", "handler_url": "https://billing.example.com/run"}'
+    headers = {"Content-Type": "application/x-www-form-urlencoded"}
+    problem = await api.problem("POST", "/api/jobs", 404, data=body, headers=headers)
+    await send(api, problem["translation"], 201)
 
 
 async def test_a_body_that_is_not_json_has_no_translation_but_its_path_has(api: ApiClient) -> None:

@@ -28,6 +28,7 @@ from detent.api.request_parsing import read_body
 from detent.domain.foreign_job import is_foreign, translate_job
 
 OTHER_PREFIX = re.compile(r"(?:/api)?(?:/v[0-9]{1,2})?(?=/(?:jobs|runs|queues|schedules)(?:/|$))")
+PAGE = re.compile(r"/(?:jobs|runs)(?:/[^/]*(?:/edit)?)?")
 FORMS = ("application/x-www-form-urlencoded", "multipart/form-data")
 ANY_OTHER = "/jobs of another API"
 
@@ -81,9 +82,11 @@ class ForeignRoute(Route):
 def _is_of_a_page(scope: Scope) -> bool:
     """Whether a browser sends it for the dashboard: a form, or a page that is asked for without naming JSON."""
     headers = Headers(scope=scope)
+    if not scope["path"].startswith(("/jobs", "/runs")):
+        return False
     if scope["method"] == "POST":
         return headers.get("content-type", "").partition(";")[0].strip().lower() in FORMS
-    if scope["method"] not in ("GET", "HEAD"):
+    if scope["method"] not in ("GET", "HEAD") or PAGE.fullmatch(scope["path"]) is None:
         return False
     wants = headers.get("accept", "")
     return "text/html" in wants or ("json" not in wants and "authorization" not in headers)
