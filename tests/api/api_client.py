@@ -13,7 +13,8 @@ from detent.api.problem_pages import TEXTS
 from detent.store import Store
 
 HTTP = {"type": "http", "url": "http://127.0.0.1:9/"}
-PROBLEM_FIELDS = {"type", "title", "status", "detail", "pointer", "errors", "revision", "limit", "used", "trace_id"}
+PROBLEM_FIELDS = {"type", "title", "status", "detail", "pointer", "errors", "revision", "limit", "used"}
+PROBLEM_FIELDS |= {"translation", "trace_id"}
 
 
 @dataclass

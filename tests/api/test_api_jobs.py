@@ -148,3 +148,60 @@ async def test_the_failpoints_of_a_request_are_before_and_after_its_commit(api: 
     assert "secret" not in str(problem)
     assert "failpoint" not in str(problem)
     assert await sql.fetchval("SELECT count(*) FROM jobs") == (0 if step == "A1" else 1)
+
+
+async def test_a_job_that_is_deleted_and_created_again_keeps_the_times_of_h(api: ApiClient) -> None:
+    times = set()
+    for _ in range(3):
+        job = await api.create(name="nightly", schedule="H H * * *")
+        times.add(job["description"])
+        assert (await api.good("GET", "/api/v1/jobs/nightly"))["description"] == job["description"]
+        await api.ask("DELETE", "/api/v1/jobs/nightly")
+    assert len(times) == 1
+    shown = await api.good("POST", "/api/v1/schedules/preview", json={"schedule": "H H * * *", "name": "nightly"})
+    assert {shown["description"]} == times
+
+
+async def test_a_job_that_is_renamed_gets_the_times_of_its_new_name(api: ApiClient) -> None:
+    job = await api.create(name="nightly", schedule="H H * * *")
+    expected = await api.create(name="report", schedule="H H * * *")
+    await api.ask("DELETE", "/api/v1/jobs/report")
+    renamed = await api.good("PATCH", f"/api/v1/jobs/{job['id']}", json={"name": "report"})
+    assert renamed["description"] == expected["description"] != job["description"]
+    assert renamed["next_run_at"] == expected["next_run_at"]
+
+
+async def test_jobs_of_two_tenants_with_one_name_have_different_times_for_h(api: ApiClient) -> None:
+    await api.store.tenants.add("acme")
+    number = await api.store.tenants.number("acme")
+    assert number is not None
+    ours = await api.create(name="nightly", schedule="H H * * *")
+    key = await api.store.keys.add("admin", tenant=number)
+    headers = {"Authorization": f"Bearer {key.key}"}
+    document = {"name": "nightly", "schedule": "H H * * *", "target": HTTP}
+    theirs = await api.good("POST", "/api/v1/jobs", 201, json=document, headers=headers)
+    assert theirs["description"] != ours["description"]
+
+
+@pytest.mark.parametrize(
+    ("schedule", "dialect", "words"),
+    [
+        ("0 14 ? * 2#1", "quartz", "At 14:00 on the first Monday of the month"),
+        ("cron(0 10 ? * 2-6 2030-2031)", "aws", "At 10:00 Monday to Friday, in 2030 and 2031"),
+        ("rate(5 minutes)", "aws", "Every 5 minutes"),
+        ("at(2031-01-01T10:00:00)", "aws", "Once, at 2031-01-01T10:00:00Z"),
+    ],
+)
+async def test_a_job_in_another_dialect_shows_what_it_means(
+    api: ApiClient, schedule: str, dialect: str, words: str
+) -> None:
+    job = await api.create(name="other", schedule=schedule, dialect=dialect)
+    assert (job["schedule"], job["dialect"], job["description"]) == (schedule, dialect, words)
+    assert (await api.good("GET", "/api/v1/jobs/other")) == job
+
+
+async def test_the_first_monday_of_the_articles_is_refused_with_both_readings(api: ApiClient) -> None:
+    document = {"schedule": "0 14 ? * 2#1", "target": HTTP}
+    problem = await api.problem("POST", "/api/v1/jobs", 422, json=document)
+    assert (problem["type"], problem["pointer"]) == ("/problems/bad-schedule", "/schedule")
+    assert "first Monday" in problem["detail"] and "first Tuesday" in problem["detail"]

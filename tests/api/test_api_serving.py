@@ -149,3 +149,31 @@ async def test_a_run_that_was_claimed_waits_for_nothing(api: ApiClient, sql: Any
     run = await waiting(api, sql, "tick")
     await sql.execute("UPDATE live_runs SET owner = $1", await add_node(sql, 7))
     assert await waits_for(api, run) is None
+
+
+async def explained(api: ApiClient, run: str) -> list[str]:
+    sentences: list[str] = (await api.good("GET", f"/api/v1/runs/{run}/explain"))["sentences"]
+    return sentences
+
+
+@pytest.mark.parametrize("kind", ["tick", "on demand"])
+async def test_the_explanation_of_a_run_ends_with_what_it_waits_for(api: ApiClient, sql: Any, kind: str) -> None:
+    await add_worker(sql, 7, ["default"], [])
+    await api.create(name="j", queue="slow")
+    run = await waiting(api, sql, kind)
+    sentences = await explained(api, run)
+    assert sentences[-1] == "No worker serves the queue 'slow': start one with `detent worker --queue slow`."
+    assert len(set(sentences)) == len(sentences)
+
+
+@pytest.mark.parametrize("kind", ["tick", "on demand"])
+async def test_a_run_that_waits_for_the_limit_of_its_host_says_so(api: ApiClient, sql: Any, kind: str) -> None:
+    await add_worker(sql, 7, ["default"], [])
+    await api.create(name="j", target={"type": "http", "url": "http://127.0.0.1:9/a?b", "host_concurrency": 2})
+    run = await waiting(api, sql, kind)
+    await sql.execute("UPDATE live_runs SET not_before = now() + interval '1 hour'")
+    sentence = "It waits for its host: a worker makes at most 2 calls to 127.0.0.1:9 at the same time"
+    assert (await waits_for(api, run)).startswith(sentence)
+    assert (await explained(api, run))[-1].startswith(sentence)
+    await sql.execute("UPDATE live_runs SET attempt = 2")
+    assert "number 2" in await waits_for(api, run)

@@ -191,6 +191,28 @@ def test_a_zone_without_daylight_saving_is_pointed_out(detent: CommandLine) -> N
     assert "The zone EST has the same offset all year; 'America/New_York'" in made.err
 
 
+def test_an_expression_of_another_program_is_explained_in_its_dialect(detent: CommandLine, tmp_path: Path) -> None:
+    refused = detent("cron", "explain", "0 14 ? * 2#1")
+    assert refused.code == 2 and "first Monday" in refused.err and "first Tuesday" in refused.err
+    explained = good(detent("cron", "explain", "0 14 ? * 2#1", "--dialect", "quartz", "--from", "2026-11-18T00:00:00Z"))
+    assert explained.rows[0][0] == "2026-12-07T14:00:00Z" and "'0 14 * * 1#1'" in explained.err
+    made = detent("job", "create", "rate", "--cron", "rate(5 minutes)", "--dialect", "aws", *NOWHERE)
+    assert json.loads(good(detent("job", "get", "rate", "--json")).out)["description"] == "Every 5 minutes", made.err
+    file = tmp_path / "jobs.yaml"
+    target = "target: {type: http, url: http://127.0.0.1:9/}"
+    file.write_text(f"jobs:\n  - {{name: first-monday, schedule: '0 14 ? * 2#1', dialect: quartz, {target}}}\n")
+    good(detent("apply", "-f", str(file), "--yes"))
+    assert "1 unchanged" in good(detent("apply", "-f", str(file), "--yes")).err
+    assert "dialect: quartz" in good(detent("export")).out
+
+
+def test_the_times_of_h_are_those_of_the_name(detent: CommandLine) -> None:
+    assert "--job" in detent("cron", "explain", "H H * * *").err
+    expected = json.loads(good(detent("cron", "explain", "H H * * *", "--job", "hashed", "--json")).out)
+    good(detent("job", "create", "hashed", "--cron", "H H * * *", *NOWHERE))
+    assert json.loads(good(detent("job", "get", "hashed", "--json")).out)["description"] == expected["description"]
+
+
 # --- quiet
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import aiohttp
 import pytest
 
 from detent.domain.job import PythonTarget
@@ -84,6 +85,51 @@ async def test_the_preview_shows_a_description_ticks_and_clock_changes(pages: Pa
     assert daily.text.count("comes twice on 20") == 2
     every = await pages.post("/jobs/preview", csrf=token, kind="every", every="90m")
     assert "Every 1 hour and 30 minutes" in every.text
+
+
+async def test_the_builder_keeps_the_dialect_and_shows_what_it_means(pages: Pages, token: str) -> None:
+    form = {**FIELDS, "cron": "0 14 ? * 2#1", "dialect": "quartz"}
+    shown = await pages.post("/jobs/preview", csrf=token, **form)
+    assert "At 14:00 on the first Monday of the month" in shown.text and "0 14 * * 1#1" in shown.text
+    wrong = await pages.post("/jobs/preview", csrf=token, **{**form, "dialect": "unix"})
+    assert "has two readings" in wrong.text
+    await pages.post("/jobs", csrf=token, name="monthly", **form)
+    job = await only_job(pages)
+    assert (job.schedule, job.dialect) == ("0 14 ? * 2#1", "quartz")
+    edit = (await pages.get(f"/jobs/{job.id}/edit")).text
+    assert '<option value="quartz" selected>' in edit and '<option value="aws">' in edit
+    await pages.post(
+        f"/jobs/{job.id}/edit", csrf=token, **{**form, "name": "monthly", "revision": "1", "queue": "slow"}
+    )
+    assert ((await only_job(pages)).dialect, (await only_job(pages)).queue) == ("quartz", "slow")
+
+
+async def test_the_preview_shows_the_times_of_h_that_the_job_will_have(pages: Pages, token: str) -> None:
+    form = {**FIELDS, "cron": "H H * * *", "name": "nightly"}
+    shown = await pages.post("/jobs/preview", csrf=token, **form)
+    await pages.post("/jobs", csrf=token, **form)
+    job = await only_job(pages)
+    assert job.description in shown.text
+    renamed = await pages.post("/jobs/preview", csrf=token, **{**form, "name": "report", "job": str(job.id)})
+    assert job.description not in renamed.text
+
+
+async def test_a_request_of_another_api_at_the_address_of_a_page_is_answered_with_its_translation(
+    pages: Pages, token: str
+) -> None:
+    body = {"schedule": "0 9 * * 1", "handler_endpoint": "https://example.com/run"}
+    async with aiohttp.ClientSession() as session:
+        async with session.post(f"{pages.url}/jobs", json=body) as answer:
+            assert answer.status == 404
+            translation = (await answer.json(content_type=None))["translation"]
+        assert (await pages.store.jobs.list())[0] == []
+        async with session.request(
+            translation["method"], pages.url + translation["path"], json=translation["body"]
+        ) as ours:
+            assert ours.status == 201
+        for accept, status in (("application/json", 404), ("text/html,*/*;q=0.8", 200), ("*/*", 200)):
+            async with session.get(f"{pages.url}/jobs", headers={"Accept": accept}) as page:
+                assert page.status == status
 
 
 async def test_a_job_is_paused_resumed_triggered_and_deleted(pages: Pages, token: str) -> None:

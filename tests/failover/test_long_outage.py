@@ -83,7 +83,7 @@ async def register(store: Store, session: Any, count: int) -> list[Job]:
     await JobOperations(store).registration.add(specs(count))
     rows = await session.fetch("SELECT * FROM jobs JOIN cursors USING (job, partition) ORDER BY job")
     return [
-        Job(row["job"], spec, schedule_of(spec, row["job"], row["created_at"]), row["next_tick"], row["partition"])
+        Job(row["job"], spec, schedule_of(spec, row["tenant"], row["created_at"]), row["next_tick"], row["partition"])
         for row, spec in zip(rows, specs(count), strict=True)
     ]
 

@@ -138,6 +138,43 @@ def test_the_quartz_dialect_counts_weekdays_from_sunday_1() -> None:
     assert Schedule.parse("@daily", dialect="quartz") == Schedule.parse("@daily")
 
 
+def test_the_first_monday_of_the_articles_is_a_monday_in_the_quartz_dialect() -> None:
+    schedule = Schedule.parse("0 14 ? * 2#1", dialect="quartz")
+    assert schedule == Schedule.parse("0 14 * * MON#1")
+    assert schedule.describe() == "At 14:00 on the first Monday of the month"
+    assert schedule.to_stored()["cron"] == "0 14 * * 1#1"
+
+
+@pytest.mark.parametrize(
+    ("foreign", "here"),
+    [
+        ("cron(0 10 ? * 2-6 *)", "0 10 * * MON-FRI"),
+        ("cron(15 10 ? * 6L 2030-2031)", "0 15 10 * * FRIL 2030,2031"),
+        ("0/15 8-17 ? * MON-FRI *", "0/15 8-17 * * MON-FRI"),
+        ("0 8 1 * ? *", "0 8 1 * *"),
+        ("0 8 L-3 * ? *", "0 8 L-3 * *"),
+        ("0 8 LW * ? *", "0 8 LW * *"),
+        ("0 8 15W * ? *", "0 8 15W * *"),
+        ("0 8 ? * 2#1 *", "0 8 * * MON#1"),
+        ("0 8 ? * L *", "0 8 * * SAT"),
+        ("rate(5 minutes)", "every 5m"),
+        ("rate(1 hour)", "every 1h"),
+        ("at(2030-11-20T13:00:00)", "2030-11-20T13:00:00"),
+    ],
+)
+def test_the_aws_dialect_reads_what_eventbridge_writes(foreign: str, here: str) -> None:
+    for zone in ("UTC", "Europe/Berlin"):
+        assert Schedule.parse(foreign, dialect="aws", timezone=zone) == Schedule.parse(here, timezone=zone)
+    assert Schedule.parse({"cron": foreign}, dialect="aws") == Schedule.parse(here)
+
+
+def test_a_field_that_two_programs_read_alike_needs_no_dialect() -> None:
+    assert Schedule.parse("0 14 ? * MON#1") == Schedule.parse("0 14 * * 1#1")
+    assert Schedule.parse("0 14 ? * 1-7") == Schedule.parse("0 14 ? * 0-6")
+    assert Schedule.parse("0 14 1 * ?") == Schedule.parse("0 14 1 * *")
+    assert Schedule.parse("0 14 ? * */2") == Schedule.parse("0 14 * * */2")
+
+
 def test_both_day_fields_mean_what_day_match_says() -> None:
     assert days("0 0 13 * FRI", 3, day_match="or") == ["2026-01-02", "2026-01-09", "2026-01-13"]
     assert days("0 0 13 * FRI", 3, day_match="and") == ["2026-02-13", "2026-03-13", "2026-11-13"]
@@ -193,10 +230,10 @@ def test_a_schedule_whose_years_are_over_has_no_next_tick() -> None:
         ("*/15 * * * *", "*/15 * * * *"),
         ("*/1 * * * *", "* * * * *"),
         ("0,15,30,45 * * * *", "0,15,30,45 * * * *"),
-        ("0 0 ? * 7", "0 0 * * 0"),
+        ("0 0 ? * SUN", "0 0 * * 0"),
         ("0 0 L-3,15W,LW * *", "0 0 L-3,15W,LW * *"),
         ("0 0 * * FRIL,MON#1", "0 0 * * 1#1,5L"),
-        ("30 0 0 * * * *", "30 0 0 * * * *"),
+        ("30 0 0 * * * *", "30 0 0 * * *"),
         ("*/20,5 * * * *", "*/20,5 * * * *"),
         ("0 22-2 * * *", "0 0-2,22,23 * * *"),
     ],

@@ -81,7 +81,7 @@ def draw_options(draw: random.Random) -> dict[str, Any]:
     return {
         "timezone": "Nowhere/Land" if draw.random() < 0.03 else draw.choice(zones),
         "day_match": draw.choice(["or", "and", "or", "and", "xor"]) if draw.random() < 0.4 else None,
-        "dialect": "quartz" if draw.random() < 0.15 else "unix",
+        "dialect": draw.choice(["quartz", "aws"]) if draw.random() < 0.2 else "unix",
         "hash_key": None if draw.random() < 0.2 else "job-1",
         "dst_gap": draw.choice(["run", "shift", "skip"]),
         "dst_overlap": draw.choice(["first", "last", "both"]),

@@ -6,11 +6,12 @@ import functools
 import itertools
 import random
 from datetime import UTC, datetime, timedelta
+from typing import Any
 
 import pytest
 
 from detent.domain.schedule import Schedule, ScheduleError
-from tests.schedule.wall_oracle import Drawn, Timeline, draw_expression
+from tests.schedule.wall_oracle import Drawn, Timeline, draw_expression, draw_foreign
 
 GAPS = ("run", "shift", "skip")
 OVERLAPS = ("first", "last", "both")
@@ -44,25 +45,28 @@ CHANGES = (
 )
 
 
-def parse(drawn: Drawn, zone: str, gap: str, overlap: str) -> Schedule | None:
+def parse(drawn: Drawn, zone: str, gap: str, overlap: str, dialect: str) -> Schedule | None:
+    options: dict[str, Any] = {"timezone": zone, "dst_gap": gap, "dst_overlap": overlap, "day_match": drawn.day_match}
     try:
-        return Schedule.parse(drawn.text, timezone=zone, dst_gap=gap, dst_overlap=overlap, day_match=drawn.day_match)
+        return Schedule.parse(drawn.text, dialect=dialect, **options)
     except ScheduleError as error:
         # The only thing a drawn expression may be refused for is a day that no year has.
         assert "no year has" in error.message, (drawn.text, error.message)
         return None
 
 
-def agree(drawn: Drawn, timeline: Timeline, zone: str, gap: str, overlap: str, draw: random.Random) -> int:
+def agree(
+    drawn: Drawn, timeline: Timeline, zone: str, gap: str, overlap: str, draw: random.Random, dialect: str = "unix"
+) -> int:
     """Compares one expression over a whole timeline; a day at either end is left to other timelines,
     because a tick may be moved in or out of it. Returns how many ticks were compared."""
-    schedule = parse(drawn, zone, gap, overlap)
+    schedule = parse(drawn, zone, gap, overlap, dialect)
     start, end = timeline.instant(0) + timedelta(days=1), timeline.instant(len(timeline.walls) - 1) - timedelta(days=1)
     expected = [tick for tick in timeline.ticks(drawn, gap, overlap) if start < tick <= end]
     if schedule is None:
         assert not expected
         return 0
-    what = (drawn.text, zone, gap, overlap, drawn.day_match)
+    what = (drawn.text, zone, gap, overlap, drawn.day_match, dialect)
     assert schedule.between(start, end, len(expected) + 10) == expected, what
     assert schedule.count_between(start, end) == len(expected), what
     for _ in range(5):
@@ -86,6 +90,39 @@ def test_random_expressions_agree_with_brute_force_over_nine_months_of_minutes(z
     timeline = minutes(zone, datetime(2026, 2, 20, tzinfo=UTC), datetime(2026, 11, 20, tzinfo=UTC))
     compared = sum(agree(draw_expression(draw), timeline, zone, *POLICIES[number % 9], draw) for number in range(18))
     assert compared > 1_000
+
+
+@pytest.mark.parametrize("dialect", ["quartz", "aws"])
+def test_expressions_of_other_programs_agree_with_brute_force_over_nine_months(dialect: str) -> None:
+    draw = random.Random(dialect)
+    zone = "America/New_York"
+    timeline = minutes(zone, datetime(2026, 2, 20, tzinfo=UTC), datetime(2026, 11, 20, tzinfo=UTC))
+    compared = 0
+    for number in range(40):
+        drawn = draw_foreign(draw, dialect)
+        if drawn.seconds != {0}:  # every minute is looked at, so each minute has its tick at second 0
+            drawn.text, drawn.seconds = " ".join(["0", *drawn.text.split()[1:]]), {0}
+        compared += agree(drawn, timeline, zone, *POLICIES[number % 9], draw, dialect)
+    assert compared > 1_000
+
+
+@pytest.mark.parametrize("dialect", ["quartz", "aws"])
+@pytest.mark.parametrize(("zone", "change"), CHANGES[:2])
+def test_expressions_of_other_programs_agree_on_every_second_around_a_change(
+    zone: str, change: datetime, dialect: str
+) -> None:
+    draw = random.Random(f"{zone} {change} {dialect}")
+    timeline = Timeline(zone, change - timedelta(days=1.6), change + timedelta(days=1.6), 1)
+    for number in range(9):
+        drawn = draw_foreign(draw, dialect)
+        drawn.months, drawn.text = set(range(1, 13)), _any_month(drawn.text, dialect)
+        agree(drawn, timeline, zone, *POLICIES[number], draw, dialect)
+
+
+def _any_month(text: str, dialect: str) -> str:
+    parts = text.split()
+    parts[4 if dialect == "quartz" and len(parts) > 5 else 3] = "*"
+    return " ".join(parts)
 
 
 @pytest.mark.parametrize(("zone", "change"), CHANGES)

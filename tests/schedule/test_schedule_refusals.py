@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from datetime import UTC, datetime
 from typing import Any
 
@@ -142,7 +143,7 @@ def test_a_step_in_one_day_field_restricts_it_too() -> None:
         ({"dst_gap": "jump"}, "/dst_gap"),
         ({"dst_overlap": "second"}, "/dst_overlap"),
         ({"day_match": "xor"}, "/day_match"),
-        ({"dialect": "aws"}, "/dialect"),
+        ({"dialect": "spring"}, "/dialect"),
         ({"jitter_seconds": -1}, "/jitter_seconds"),
         ({"jitter_seconds": float("nan")}, "/jitter_seconds"),
         ({"starts_at": datetime(2030, 1, 1)}, "/starts_at"),
@@ -187,9 +188,43 @@ def test_two_zones_that_contradict_each_other_are_refused() -> None:
 
 
 def test_the_quartz_dialect_refuses_what_quartz_refuses() -> None:
-    assert "'0 0 9 * * MON'" in refusal("0 9 * * MON", dialect="quartz").message
+    assert "has 4 fields" in refusal("0 9 * MON", dialect="quartz").message
     assert "Sunday is 1" in refusal("0 0 9 ? * 0", dialect="quartz").message
     assert "both day fields" in refusal("0 0 9 ? * ?", dialect="quartz").message
+
+
+def test_the_aws_dialect_refuses_what_eventbridge_refuses() -> None:
+    assert "'0 10 ? * MON *'" in refusal("0 10 ? * MON", dialect="aws").message
+    assert "Sunday is 1" in refusal("0 10 ? * 0 *", dialect="aws").message
+    assert "both day fields" in refusal("0 10 ? * ? *", dialect="aws").message
+    assert "needs one" in refusal("0 10 * * 2 *", dialect="aws").message
+    assert "needs one" in refusal("cron(0 10 1 * MON *)", dialect="aws").message
+    for wrong in ("rate(5 weeks)", "rate(0 minutes)", "rate(minutes)", "rate(5)"):
+        assert "'rate(5 minutes)'" in refusal(wrong, dialect="aws").message
+    assert refusal("at(tomorrow)", dialect="aws").pointer == "/schedule"
+
+
+@pytest.mark.parametrize(
+    ("text", "parts"),
+    [
+        ("0 14 ? * 2#1", ["first Monday", "'0 14 ? * MON#1'", "dialect 'quartz'", "first Tuesday", "'0 14 ? * TUE#1'"]),
+        ("0 0 14 ? * 2#1", ["first Monday", "'0 0 14 ? * MON#1'", "first Tuesday"]),
+        ("0 0 14 ? * 2 2030", ["on Monday", "'0 0 14 ? * MON 2030'", "on Tuesday"]),
+        ("0 9 ? * 1-5", ["Sunday to Thursday", "'0 9 ? * SUN-THU'", "Monday to Friday", "'0 9 ? * MON-FRI'"]),
+        ("0 9 ? * 6L", ["last Friday", "'0 9 ? * FRIL'", "last Saturday", "'0 9 ? * SATL'"]),
+        ("0 9 ? * 7", ["on Saturday", "'0 9 ? * SAT'", "on Sunday", "'0 9 ? * SUN'"]),
+    ],
+)
+def test_a_weekday_number_beside_a_question_mark_is_refused_with_both_readings(text: str, parts: list[str]) -> None:
+    """`?` comes from Quartz, where Sunday is 1: read as Unix cron, the first Monday would silently be a Tuesday."""
+    error = refusal(text)
+    for part in parts:
+        assert part in error.message, error.message
+    assert error.pointer == "/schedule"
+    assert error.message.count(".") == 1
+    assert error.message.endswith(".")
+    for offered in re.findall(r"which is '([^']+)'", error.message):
+        Schedule.parse(offered)
 
 
 def test_a_very_long_expression_is_refused_without_being_read() -> None:

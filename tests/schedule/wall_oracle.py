@@ -6,8 +6,9 @@ the ticks are found by looking at every minute (or second) of a stretch of time,
 
 from __future__ import annotations
 
+import calendar
 import random
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import UTC, date, datetime, timedelta
 from zoneinfo import ZoneInfo
 
@@ -29,13 +30,19 @@ class Drawn:
     last_day: bool
     day_match: str | None
     real_time: bool
+    before_last: set[int] = field(default_factory=set)
+    nearest: set[int] = field(default_factory=set)
+    last_weekday: bool = False
+    years: set[int] | None = None
 
     def day_matches(self, day: date) -> bool:
-        if day.month not in self.months:
+        if day.month not in self.months or (self.years is not None and day.year not in self.years):
             return False
         by_date = self.days is not None and day.day in self.days
         if self.last_day and (day + timedelta(days=1)).month != day.month:
             by_date = True
+        if self.before_last or self.nearest or self.last_weekday:
+            by_date |= self._is_counted_day(day)
         weekday = day.isoweekday() % 7
         by_weekday = self.weekdays is not None and weekday in self.weekdays
         if self.nth is not None and weekday == self.nth[0]:
@@ -46,6 +53,19 @@ class Drawn:
         if restricts_date and restricts_weekday:
             return by_date or by_weekday if self.day_match == "or" else by_date and by_weekday
         return (by_date or not restricts_date) and (by_weekday or not restricts_weekday)
+
+    def _is_counted_day(self, day: date) -> bool:
+        month = [date(day.year, day.month, n) for n in range(1, calendar.monthrange(day.year, day.month)[1] + 1)]
+        if any(len(month) - day.day == back for back in self.before_last):
+            return True
+        work = [each for each in month if each.isoweekday() <= 5]
+        if self.last_weekday and day == work[-1]:
+            return True
+        return any(day.day == _nearest_to(wanted, work) for wanted in self.nearest if wanted <= len(month))
+
+
+def _nearest_to(wanted: int, days: list[date]) -> int:
+    return min((abs(day.day - wanted), day.day) for day in days)[1]
 
 
 def _field(draw: random.Random, low: int, high: int, star: float) -> tuple[str, set[int], bool]:
@@ -104,6 +124,69 @@ def draw_expression(draw: random.Random, *, with_seconds: bool = False) -> Drawn
         draw.choice(["or", "and"]) if both else None,
         minute_star or hour_star,
     )
+
+
+def draw_foreign(draw: random.Random, dialect: str) -> Drawn:
+    """An expression in the numbering of Quartz and EventBridge, where Sunday is 1, with one `?` and often a year."""
+    drawn = draw_expression(draw, with_seconds=dialect == "quartz")
+    day_text, weekday_text = "*", "?"
+    drawn.days = drawn.weekdays = drawn.nth = drawn.day_match = None
+    drawn.last_day = False
+    if draw.random() < 0.5:
+        day_text = _draw_counted_days(draw, drawn)
+    else:
+        day_text, weekday_text = "?", _draw_foreign_weekday(draw, drawn)
+    year_text = "*"
+    if draw.random() < 0.3:
+        first = draw.randint(2025, 2027)
+        drawn.years, year_text = {first, first + 1}, f"{first}-{first + 1}"
+    parts = drawn.text.split()
+    seconds, rest = (parts[:1], parts[1:]) if dialect == "quartz" else ([], parts)
+    fields = [*seconds, rest[0], rest[1], day_text, rest[3], weekday_text]
+    if dialect == "aws" or drawn.years is not None:
+        fields.append(year_text)
+    elif drawn.seconds == {0} and draw.random() < 0.5:
+        fields = fields[1:]
+    drawn.text = " ".join(fields)
+    return drawn
+
+
+def _draw_counted_days(draw: random.Random, drawn: Drawn) -> str:
+    number = draw.randint(1, 31)
+    kind = draw.randrange(5)
+    drawn.days = set()
+    if kind == 0:
+        drawn.before_last = {number % 27 + 1}
+        return f"L-{number % 27 + 1}"
+    if kind == 1:
+        drawn.nearest = {number}
+        return f"{number}W"
+    if kind == 2:
+        drawn.last_weekday = True
+        return "LW"
+    if kind == 3:
+        drawn.last_day = True
+        return "L"
+    drawn.days = {number}
+    return str(number)
+
+
+def _draw_foreign_weekday(draw: random.Random, drawn: Drawn) -> str:
+    """The drawn numbers are those of Quartz; what they mean is 0 = Sunday."""
+    number = draw.randint(1, 7)
+    kind = draw.randrange(4)
+    if kind == 0:
+        drawn.nth = (number - 1, draw.randint(1, 5))
+        return f"{number}#{drawn.nth[1]}"
+    if kind == 1:
+        drawn.nth = (number - 1, 0)
+        return f"{number}L"
+    if kind == 2:
+        drawn.weekdays = {6}
+        return "L"
+    last = draw.randint(number, 7)
+    drawn.weekdays = set(range(number - 1, last))
+    return f"{number}-{last}"
 
 
 class Timeline:

@@ -43,6 +43,22 @@ def test_what_becomes_due_runs_in_the_order_of_its_ticks() -> None:
     assert (t.next_tick("slow"), t.next_tick("fast")) == (datetime(2026, 5, 5, 4, tzinfo=UTC),) * 2
 
 
+def test_a_job_in_the_dialect_of_another_program_ticks_as_there() -> None:
+    app = Detent()
+
+    @app.job(cron="0 14 ? * 2#1", dialect="quartz")
+    def first_monday() -> None:
+        pass
+
+    @app.job(cron="cron(0 10 ? * 6L *)", dialect="aws")
+    def last_friday() -> None:
+        pass
+
+    with app.test(start="2026-11-18T00:00:00Z") as t:
+        assert t.next_tick("first-monday") == datetime(2026, 12, 7, 14, tzinfo=UTC)
+        assert t.next_tick("last-friday") == datetime(2026, 11, 27, 10, tzinfo=UTC)
+
+
 @pytest.mark.parametrize(
     ("start", "fields", "expected"),
     [

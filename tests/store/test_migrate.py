@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import subprocess
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -13,6 +14,7 @@ from typing import Any
 import pytest
 
 from detent.errors import Unavailable
+from detent.jobs import older_nodes
 from detent.store import migrate
 from detent.store.db import connect
 from detent.store.limits import STANDARD
@@ -20,6 +22,7 @@ from tests.support.postgres import Postgres
 from tests.support.waiting import until
 
 ON_DEMAND_RUNS = 21
+HASHED_BY_NAME = next(each.version for each in migrate.known() if each.name.endswith("hashed_by_name"))
 
 
 @pytest.fixture
@@ -395,3 +398,38 @@ async def waits_for_a_lock(connection: Any) -> bool:
         " WHERE NOT l.granted AND d.datname = current_database())"
     )
     return answer
+
+
+async def test_a_job_whose_h_was_hashed_from_its_number_keeps_its_times(
+    empty_database_url: str, tmp_path: Path
+) -> None:
+    for migration in migrate.known()[: HASHED_BY_NAME - 1]:
+        (tmp_path / migration.file).write_text(migration.text)
+    written: dict[str, Any] = {
+        "text": {"schedule": "H 3 * * *", "dialect": "unix"},
+        "object": {"schedule": {"cron": "H 3 * * ?"}, "dialect": "quartz"},
+        "thursday": {"schedule": "0 3 * * THU", "dialect": "unix"},
+        "task": {"schedule": None, "dialect": "unix"},
+    }
+    async with opened(empty_database_url) as ours:
+        await migrate.migrate(ours, tmp_path)
+        for name, definition in written.items():
+            await insert_job(ours, name, definition)
+        await migrate.migrate(ours)
+        rows = await ours.fetch("SELECT name, definition FROM detent.jobs")
+    assert HASHED_BY_NAME == older_nodes.SCHEDULES_OF_OTHERS
+    now = {row["name"]: json.loads(row["definition"]) for row in rows}
+    pinned = {"schedule": "17 3 * * *", "dialect": "unix"}
+    assert now == {**written, "text": pinned, "object": pinned}
+
+
+async def insert_job(connection: Any, name: str, definition: dict[str, Any]) -> None:
+    stored = {"kind": "cron", "cron": "17 3 * * *", "timezone": "UTC"} if definition["schedule"] else {"kind": "never"}
+    await connection.execute(
+        "WITH s AS (INSERT INTO schedules (stored, digest) VALUES ($2::text::jsonb, sha256($2::text::bytea))"
+        "           ON CONFLICT (digest) DO UPDATE SET stored = excluded.stored RETURNING schedule),"
+        "     j AS (INSERT INTO jobs (id, name, partition, target, definition)"
+        "           VALUES (gen_random_uuid(), $1, 0, 'http', $3::text::jsonb) RETURNING job)"
+        " INSERT INTO cursors (job, partition, schedule, queue) SELECT j.job, 0, s.schedule, 1 FROM j, s",
+        *(name, json.dumps(stored), json.dumps(definition)),
+    )

@@ -28,8 +28,8 @@ HTTP = HttpTarget(url="https://example.org/hook")
 
 
 def job(**fields: Any) -> PreparedJob:
-    number = fields.pop("number", 42)
-    return prepare(JobSpec(**{"schedule": "every 1h", "target": HTTP, **fields}), JOB_ID, number, NOW)
+    number, tenant = fields.pop("number", 42), fields.pop("tenant", 1)
+    return prepare(JobSpec(**{"schedule": "every 1h", "target": HTTP, **fields}), JOB_ID, number, NOW, tenant=tenant)
 
 
 def refusal(**fields: Any) -> UsageError:
@@ -82,7 +82,16 @@ def test_equal_schedules_of_different_jobs_have_one_digest() -> None:
     assert job(schedule="0 9 * * MON").digest == job(schedule={"cron": "0  9 * * mon"}, number=7).digest
     assert job(jitter_seconds=30).digest == job(jitter_seconds=30.0).digest
     assert job(schedule="every 60m").digest == job(schedule="every 1h", number=7).digest
-    assert job(schedule="H * * * *").digest != job(schedule="H * * * *", number=7).digest
+
+
+def test_h_is_hashed_from_the_name_and_the_tenant_and_from_nothing_else() -> None:
+    first = job(name="mail", schedule="H H * * *")
+    assert job(name="mail", schedule="H H * * *", number=7).stored == first.stored
+    others = {job(name=f"mail {number}", schedule="H H * * *").stored for number in range(50)}
+    assert first.stored not in others and len(others) > 40
+    assert job(name="mail", schedule="H H * * *", tenant=2).stored != first.stored
+    # Stable across releases: a change of the hash would move every job.
+    assert msgspec.json.decode(first.stored)["cron"] == "25 17 * * *"
 
 
 def test_jitter_moves_the_fire_and_not_the_tick() -> None:

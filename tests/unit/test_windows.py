@@ -28,6 +28,7 @@ def job(schedule: Any, **fields: Any) -> Definition:
         ("0 9 * * *", {"timezone": "Asia/Tokyo"}),
         ("0 9 29 2 *", {}),
         ("H 3 * * *", {}),
+        ("h 3 * * *", {}),
         ("@daily", {}),
         ("every 7m", {}),
         ("FREQ=WEEKLY;INTERVAL=2;BYDAY=MO", {}),
@@ -39,8 +40,10 @@ def job(schedule: Any, **fields: Any) -> Definition:
 def test_the_window_of_each_tick_begins_with_the_one_before(schedule: Any, fields: dict[str, Any]) -> None:
     windows = Windows()
     for number in (4, 5):
-        definition = job(schedule, **fields)
-        ticks = schedule_of(definition.spec, number, CREATED).between(CREATED, CREATED + timedelta(days=9000), 5)
+        definition = job(schedule, name=f"report {number}", **fields)
+        ticks = schedule_of(definition.spec, definition.tenant, CREATED).between(
+            CREATED, CREATED + timedelta(days=9000), 5
+        )
         starts = [windows.start(Claim(number, 0, tick, 0, 1, 1), definition) for tick in ticks]
         assert starts[1:] == ticks[:-1]
         if "starts_at" in fields:

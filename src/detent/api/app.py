@@ -46,6 +46,7 @@ from detent.api.callbacks import CallbackAuthenticator
 from detent.api.client_addresses import ClientAddresses
 from detent.api.context import Api, Readiness
 from detent.api.failed_lookups import FailedLookups
+from detent.api.foreign_requests import ForeignRoute
 from detent.api.guard import OriginGuard
 from detent.api.limits import TenantLimiter
 from detent.api.log_streams import LogStreams
@@ -134,6 +135,7 @@ def create_app(store: Store, *, settings: Settings, readiness: Readiness, metric
             health.metrics_route(metrics),
             Route(PAGES, problem_pages.show_all),
             Route(f"{PAGES}/{{slug}}", problem_pages.show),
+            ForeignRoute(api, [(each.method, each.path) for each in endpoints]),
         ],
         middleware=[Middleware(OwnCallGuard), Middleware(OriginGuard, keys_needed=authenticator.keys_needed)],
         exception_handlers={HTTPException: _unmatched},

@@ -12,7 +12,8 @@ from detent.api.references import job_id, unknown_job
 from detent.api.routing import Routes
 from detent.contract.job import Preview
 from detent.contract.page import Instant
-from detent.domain.job_schedule import whole_milliseconds
+from detent.domain.job import Name
+from detent.domain.job_schedule import hash_key_of, whole_milliseconds
 from detent.domain.schedule import ScheduleError
 from detent.domain.schedule.explain import explain_text
 from detent.domain.schedule.instants import check_range
@@ -26,7 +27,7 @@ routes = Routes(PREFIX)
 class PreviewRequest(Struct, forbid_unknown_fields=True, kw_only=True):
     """A schedule as in a job, null for a task, with the fields of a job that decide when it ticks. Ticks after `from`
     are listed, by default after now; an interval without an anchor counts from there. With a `job` (a name or an id),
-    `H` and the anchor are those of that job."""
+    `H` and the anchor are those of that job. `H` of a job that does not exist yet is that of its `name`."""
 
     schedule: str | dict[str, Any] | None
     timezone: str = "UTC"
@@ -35,10 +36,11 @@ class PreviewRequest(Struct, forbid_unknown_fields=True, kw_only=True):
     dst_gap: Literal["run", "shift", "skip"] = "run"
     dst_overlap: Literal["first", "last", "both"] = "first"
     day_match: Literal["or", "and"] | None = None
-    dialect: Literal["unix", "quartz"] = "unix"
+    dialect: Literal["unix", "quartz", "aws"] = "unix"
     starts_at: Instant | None = None
     ends_at: Instant | None = None
     job: Annotated[str, Meta(min_length=1, max_length=200)] | None = None
+    name: Name | None = None
 
 
 @routes.post("/schedules/preview", scope="read")
@@ -50,7 +52,7 @@ async def preview_schedule(api: Api, body: PreviewRequest) -> Preview:
     except ScheduleError as error:
         raise UsageError(error.message, "/from") from error
     options: dict[str, Any] = {
-        "hash_key": "preview",
+        "hash_key": hash_key_of(api.tenant, body.name or "preview"),
         "dst_gap": body.dst_gap,
         "dst_overlap": body.dst_overlap,
         "day_match": body.day_match,
@@ -59,7 +61,7 @@ async def preview_schedule(api: Api, body: PreviewRequest) -> Preview:
         "ends_at": body.ends_at,
     }
     if body.job is not None:
-        options |= await _of_job(api, body.job)
+        options |= await _of_job(api, body)
     try:
         found = await compute(explain_text, body.schedule, body.timezone, body.count, since, **options)
     except ScheduleError as error:
@@ -67,11 +69,11 @@ async def preview_schedule(api: Api, body: PreviewRequest) -> Preview:
     return msgspec.convert(found, Preview)
 
 
-async def _of_job(api: Api, reference: str) -> dict[str, Any]:
-    """What decides about ticks and is not in the document: the job's number and its creation time."""
+async def _of_job(api: Api, body: PreviewRequest) -> dict[str, Any]:
+    """What decides about ticks and is not in the schedule: the job's name, unless it gets another, and its creation."""
+    reference = body.job or ""
     found = await job_id(api, reference)
-    number = await api.store.jobs.number(found, tenant=api.tenant)
     job = await api.store.jobs.get(found, tenant=api.tenant)
     if job is None:
         raise unknown_job(reference)
-    return {"hash_key": str(number), "anchor": whole_milliseconds(job.created_at)}
+    return {"hash_key": hash_key_of(api.tenant, body.name or job.name), "anchor": whole_milliseconds(job.created_at)}

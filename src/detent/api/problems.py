@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 import secrets
 from collections.abc import Mapping
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import msgspec
 from starlette.responses import Response
@@ -54,10 +54,19 @@ class FieldFault(msgspec.Struct, frozen=True):
     detail: str
 
 
+class TranslatedRequest(msgspec.Struct, frozen=True):
+    """What to send instead of a request in the words of another program: it can be sent as it is."""
+
+    method: str
+    path: str
+    body: Any = None
+
+
 class Problem(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """Why a request failed. `type` is a page of this server about it; `pointer` is the JSON pointer of the wrong part
     of the request, if there is one. Where several parts are wrong, `errors` lists them; where a change was made for
-    another revision, `revision` is the current one; where a quota is reached, `used` of `limit` are in use."""
+    another revision, `revision` is the current one; where a quota is reached, `used` of `limit` are in use; where the
+    request is one of another scheduler, `translation` is the same one for this server."""
 
     type: str
     title: str
@@ -68,17 +77,34 @@ class Problem(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     revision: int | None = None
     limit: int | None = None
     used: int | None = None
+    translation: TranslatedRequest | None = None
     trace_id: str
 
 
 class Refusal(Exception):  # noqa: N818 - it is what the client gets
     """A request that is refused before its content matters: by its method, headers, key or rate."""
 
-    def __init__(self, status: int, slug: str, detail: str, headers: Mapping[str, str] | None = None) -> None:
+    def __init__(
+        self,
+        status: int,
+        slug: str,
+        detail: str,
+        headers: Mapping[str, str] | None = None,
+        translation: TranslatedRequest | None = None,
+    ) -> None:
         super().__init__(detail)
         self.kind = ProblemKind(status, slug)
         self.detail = detail
         self.headers = dict(headers or {})
+        self.translation = translation
+
+
+class ForeignJob(UsageError):  # noqa: N818 - it says what was read
+    """The body is a job in the words of another program."""
+
+    def __init__(self, message: str, pointer: str, translation: TranslatedRequest) -> None:
+        super().__init__(message, pointer)
+        self.translation = translation
 
 
 class BadCursor(UsageError):  # noqa: N818 - it says what is wrong
@@ -151,7 +177,7 @@ def answer(error: Exception, headers: Mapping[str, str], trace_id: str | None = 
     """The response to a request that failed; `headers` are the request's, `trace_id` its trace if that is known."""
     trace_id = trace_id or trace_of(headers)
     if isinstance(error, Refusal):
-        return _respond(_problem(error.kind, error.detail, trace_id), error.headers)
+        return _respond(_with_details(_problem(error.kind, error.detail, trace_id), error), error.headers)
     kind = kind_of(error) if isinstance(error, DetentError) else ProblemKind(500, "internal")
     if kind.slug in _OWN_FAULTS:
         log.error("request failed", trace_id=trace_id, problem=kind.slug, exc_info=error)
@@ -172,6 +198,7 @@ def _with_details(problem: Problem, error: Exception) -> Problem:
         revision=error.revision if isinstance(error, RevisionMismatch) else None,
         limit=error.limit if isinstance(error, QuotaReached) else None,
         used=error.used if isinstance(error, QuotaReached) else None,
+        translation=error.translation if isinstance(error, Refusal | ForeignJob) else None,
     )
 
 

@@ -11,8 +11,10 @@ import msgspec
 from starlette.datastructures import Headers
 from starlette.requests import ClientDisconnect, Request
 
+from detent.api.foreign_bodies import with_translation
 from detent.api.problems import Refusal
 from detent.domain.documents import MAX_DEPTH, check_text, plain, utc_instants
+from detent.domain.job import JobSpec
 from detent.domain.refusal import nearest, refused
 from detent.errors import NotFound, UsageError
 
@@ -91,7 +93,9 @@ def decode_body(raw: bytes, expected: type[Value]) -> Value:
     try:
         value = msgspec.json.decode(raw, type=expected)
     except msgspec.ValidationError as error:
-        raise refused(error, decode_plain(raw), expected) from error
+        document = decode_plain(raw)
+        fault = refused(error, document, expected)
+        raise (with_translation(fault, document, len(raw)) if expected is JobSpec else fault) from error
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
         raise not_json(error) from error
     except RecursionError:

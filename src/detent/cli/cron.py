@@ -36,20 +36,27 @@ TICKS = (
 @option("--next", "count", default="5", metavar="N", help="How many ticks to list. [5]")
 @option("--from", "start", metavar="TIME", help="List the ticks after this time, such as tomorrow. [now]")
 @option("--day-match", metavar="or|and", help="If both day fields are restricted: match either, or both.")
-@option("--dialect", metavar="unix|quartz", help="Numbering of the days of the week. [unix]")
+@option("--dialect", metavar="unix|quartz|aws", help="How the expression is read: unix, Quartz or EventBridge. [unix]")
+@option("--job", "job", metavar="NAME", help="Name of the job, from which H is hashed.")
 @option("--dst-gap", metavar="run|shift|skip", help="For a tick that the clock jumps over. [run]")
 @option("--dst-overlap", metavar="first|last|both", help="For a tick that the clock shows twice. [first]")
 @format_options(quiet="the times of the ticks only")
-def explain(schedule: str, timezone: str, count: str, start: str | None, **options: str | None) -> None:
+def explain(
+    schedule: str, timezone: str, count: str, start: str | None, job: str | None, **options: str | None
+) -> None:
     """Describe a schedule in words, and list its next ticks.
 
     SCHEDULE is a cron expression, "every 15m", an RRULE or a time.
     """
     number = read_number("--next", count, 1, 1000)
+    from detent.domain.job import DEFAULT_TENANT
+    from detent.domain.job_schedule import hash_key_of
     from detent.domain.schedule import ScheduleError
     from detent.domain.schedule.explain import explain_text
 
     given = {name: value for name, value in options.items() if value is not None}
+    if job is not None:
+        given["hash_key"] = hash_key_of(DEFAULT_TENANT, job)
     try:
         answer = explain_text(schedule, timezone, number, _start(start, timezone), **given)
     except ScheduleError as error:

@@ -69,7 +69,7 @@ class Job(Struct, frozen=True, kw_only=True):
     dst_gap: Literal["run", "shift", "skip"]
     dst_overlap: Literal["first", "last", "both"]
     day_match: Literal["or", "and"] | None
-    dialect: Literal["unix", "quartz"]
+    dialect: Literal["unix", "quartz", "aws"]
     starts_at: Instant | None
     ends_at: Instant | None
     max_runs: int | None

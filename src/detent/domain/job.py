@@ -176,7 +176,7 @@ class JobSpec(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     dst_gap: Literal["run", "shift", "skip"] = "run"
     dst_overlap: Literal["first", "last", "both"] = "first"
     day_match: Literal["or", "and"] | None = None
-    dialect: Literal["unix", "quartz"] = "unix"
+    dialect: Literal["unix", "quartz", "aws"] = "unix"
     starts_at: datetime | None = None
     ends_at: datetime | None = None
     max_runs: Annotated[int, Meta(ge=1, le=2_147_483_647)] | None = None

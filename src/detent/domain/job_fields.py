@@ -203,9 +203,9 @@ JOB_FIELDS: tuple[JobField, ...] = (
         "Cron dialect",
         "choice",
         "schedule",
-        "How cron numbers the days of the week.",
+        "How a cron expression is read: unix (Sunday is 0), quartz (Sunday is 1) or aws (EventBridge).",
         default="unix",
-        choices=("unix", "quartz"),
+        choices=("unix", "quartz", "aws"),
     ),
     JobField(
         "starts_at", "Not before", "instant", "schedule", "No tick before this time, such as 2026-12-24T18:00:00Z."

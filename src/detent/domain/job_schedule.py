@@ -11,16 +11,23 @@ from detent.domain.schedule.steps import CostlySchedule, Steps, batch_limit
 from detent.errors import UsageError
 
 
+def hash_key_of(tenant: int, name: str) -> str:
+    """What `H` is hashed from: a job that is deleted and created again keeps its times, and jobs of the same name of
+    different tenants have different ones."""
+    return f"{tenant}/{name}"
+
+
 def schedule_of(
-    spec: JobSpec, number: int, created_at: datetime, steps: Steps = NO_LIMIT, *, new: bool = False
+    spec: JobSpec, tenant: int, created_at: datetime, steps: Steps = NO_LIMIT, *, new: bool = False
 ) -> Schedule:
-    """The schedule of a job; an interval counts from the creation of its job. A new one that never ticks is refused."""
+    """The schedule of a job of this tenant; an interval counts from the creation of its job. A new one that never ticks
+    is refused."""
     try:
         return Schedule.parse(
             spec.schedule,
             timezone=spec.timezone,
             anchor=whole_milliseconds(created_at),
-            hash_key=str(number),
+            hash_key=None if spec.name is None else hash_key_of(tenant, spec.name),
             dst_gap=spec.dst_gap,
             dst_overlap=spec.dst_overlap,
             day_match=spec.day_match,
@@ -42,10 +49,10 @@ class Descriptions:
     def __init__(self, rows: int) -> None:
         self._steps = Steps(batch_limit(rows))
 
-    def of(self, spec: JobSpec, number: int, created_at: datetime) -> str:
+    def of(self, spec: JobSpec, tenant: int, created_at: datetime) -> str:
         before = self._steps.spent
         try:
-            return schedule_of(spec, number, created_at, self._steps).describe()
+            return schedule_of(spec, tenant, created_at, self._steps).describe()
         except CostlySchedule:
             self._steps.spent = before  # so that shorter rules after it are read
             return "A long recurrence rule"

@@ -28,7 +28,7 @@ from detent.domain.documents import (
 )
 from detent.domain.http_rules import template_warnings
 from detent.domain.identity import partition_of
-from detent.domain.job import TASK_NEEDS, HttpTarget, JobSpec, TopicTarget, kind_of, needs_of
+from detent.domain.job import DEFAULT_TENANT, TASK_NEEDS, HttpTarget, JobSpec, TopicTarget, kind_of, needs_of
 from detent.domain.job_schedule import schedule_of, whole_milliseconds
 from detent.domain.misfire import AUTOMATIC, MISSED, SHORTEST_GRACE
 from detent.domain.names import check_names
@@ -117,7 +117,7 @@ class Timings:
         self._key_warnings: dict[object, list[str]] = {}
         self._places: dict[tuple[int, int, datetime], tuple[Schedule, CursorPlace]] = {}
 
-    def of(self, spec: JobSpec, number: int, created_at: datetime) -> Timing:
+    def of(self, spec: JobSpec, tenant: int, created_at: datetime) -> Timing:
         written = spec.schedule if isinstance(spec.schedule, str | None) else msgspec.json.encode(spec.schedule)
         key = (
             *(written, spec.timezone, created_at, spec.dst_gap, spec.dst_overlap, spec.day_match, spec.dialect),
@@ -126,7 +126,7 @@ class Timings:
         found = self._timings.get(key)
         self._steps.spent = 0
         if found is None:
-            found = _timing(schedule_of(spec, number, created_at, self._steps, new=True), created_at)
+            found = _timing(schedule_of(spec, tenant, created_at, self._steps, new=True), created_at)
             if found.schedule.kind != "cron" or spec.schedule is None or not _may_hash(spec.schedule):
                 self._timings[key] = found
         return found
@@ -159,6 +159,7 @@ def prepare(
     number: int,
     created_at: datetime,
     *,
+    tenant: int = DEFAULT_TENANT,
     max_payload_bytes: int = MAX_PAYLOAD_BYTES,
     timings: Timings | None = None,
 ) -> PreparedJob:
@@ -169,11 +170,14 @@ def prepare(
     if spec.starts_at is not None or spec.ends_at is not None:
         spec = _changed(spec, starts_at=_utc(spec.starts_at, "starts_at"), ends_at=_utc(spec.ends_at, "ends_at"))
         definition = b""
-    timing = timings.of(spec, number, created_at)
     name = spec.name or f"job-{job_id.hex[-16:]}"
+    if spec.name is None:
+        spec = _changed(spec, name=name)
+        definition = b""
+    timing = timings.of(spec, tenant, created_at)
     # A zone inside the schedule, CRON_TZ or TZID, becomes the job's zone: both places then say the same.
-    if spec.name is None or spec.timezone != timing.schedule.timezone:
-        spec = _changed(spec, name=name, timezone=timing.schedule.timezone)
+    if spec.timezone != timing.schedule.timezone:
+        spec = _changed(spec, timezone=timing.schedule.timezone)
         definition = b""
     check_concurrency(spec, name)
     definition = definition or msgspec.json.encode(spec)

@@ -177,7 +177,7 @@ class BatchPlanner:
         self._rules = rules
         self._numbers = iter(quota.numbers)
         self._now = quota.now
-        self._max_payload_bytes = quota.max_payload_bytes
+        self._bounds: dict[str, int] = {"tenant": quota.tenant, "max_payload_bytes": quota.max_payload_bytes}
         self._timings = Timings(BatchSteps(rows))
         self._seen: dict[str, int] = {}
         self._faults: list[UsageError] = []
@@ -233,9 +233,7 @@ class BatchPlanner:
             self._add_result(job, "updated", row["revision"] + 1)
 
     def _prepare(self, spec: JobSpec, job_id: UUID, number: int, created_at: datetime) -> PreparedJob:
-        job = prepare(
-            spec, job_id, number, created_at, max_payload_bytes=self._max_payload_bytes, timings=self._timings
-        )
+        job = prepare(spec, job_id, number, created_at, timings=self._timings, **self._bounds)
         self._rules.warn(job)
         return job
 

@@ -73,7 +73,7 @@ def _default(name: str) -> Any:
 def _zone_is_inside(spec: JobSpec, row: Row) -> bool:
     """Whether the zone comes from the schedule itself, as CRON_TZ or TZID."""
     try:
-        bare = schedule_of(msgspec.structs.replace(spec, timezone="UTC"), row["job"], row["created_at"])
+        bare = schedule_of(msgspec.structs.replace(spec, timezone="UTC"), row["tenant"], row["created_at"])
     except UsageError:
         return False
     return bare.timezone == spec.timezone != "UTC"
@@ -100,7 +100,7 @@ def edit_of(job: PreparedJob, row: Row) -> Edit:
 
 def _same_schedule(job: PreparedJob, old: JobSpec, row: Row) -> bool:
     try:
-        return schedule_of(old, row["job"], row["created_at"]) == job.schedule
+        return schedule_of(old, row["tenant"], row["created_at"]) == job.schedule
     except UsageError:  # for example, its zone was removed from the zone data
         return False
 

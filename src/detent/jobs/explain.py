@@ -84,8 +84,8 @@ class TickExplainer:
     async def run(self, run: Run, key: RunKey, *, tenant: int = DEFAULT_TENANT) -> list[str]:
         """What happened to a run, in sentences."""
         story = await self._run_story(run, key, tenant)
-        wait = await self._serving.callback_wait(run, key, tenant=tenant)
-        return story if wait is None else [*story, wait]
+        wait = await self._serving.waiting_for(run, key, tenant=tenant)
+        return story if wait is None or wait in story else [*story, wait]
 
     async def _run_story(self, run: Run, key: RunKey, tenant: int) -> list[str]:
         if key.on_demand:
@@ -208,7 +208,7 @@ def _schedule(job: Row) -> Schedule:
     """The schedule of the present definition; if this version cannot read it, one in UTC."""
     try:
         spec = msgspec.json.decode(job["definition"], type=JobSpec)
-        return schedule_of(spec, job["job"], job["created_at"])
+        return schedule_of(spec, job["tenant"], job["created_at"])
     except (msgspec.MsgspecError, ScheduleError, DetentError):
         return Schedule.parse("* * * * *")
 

@@ -158,7 +158,7 @@ def _oldest(
 
 def schedule_of_row(row: Row, steps: Steps = NO_LIMIT) -> Schedule:
     spec = msgspec.json.decode(row["definition"], type=JobSpec)
-    return schedule_of(spec, row["job"], row["created_at"], steps)
+    return schedule_of(spec, row["tenant"], row["created_at"], steps)
 
 
 def _readable(row: Row) -> bool:

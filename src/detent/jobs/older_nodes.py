@@ -8,6 +8,7 @@ from msgspec import UNSET
 
 from detent.domain.identity import node_name
 from detent.domain.job import CeleryTarget, HttpTarget, JobSpec, Target, TopicTarget
+from detent.domain.schedule.cron_fields import uses_hash
 from detent.domain.template import is_template
 from detent.errors import Conflict
 from detent.store import Store
@@ -18,6 +19,8 @@ RETRIES_BY_EXCEPTION = 23
 """The migration of the release that came with retry_on and retry_delays."""
 TARGETS = 28
 """The last migration of the release that came with topics, Celery, callbacks, templates and dead_letter_topic."""
+SCHEDULES_OF_OTHERS = 29
+"""The migration that came with the aws dialect, five fields in the quartz dialect, and `H` by name."""
 FORMER_PRIORITIES = range(10)
 
 
@@ -38,6 +41,8 @@ async def check_versions(store: Store, items: Iterable[object]) -> None:
 
 def _newest_part(spec: JobSpec) -> tuple[int, str] | None:
     """The migration that a node has to know to read the job, and why; None: nodes of all versions read it."""
+    if (part := _new_part_of_schedule(spec)) is not None:
+        return SCHEDULES_OF_OTHERS, part
     if spec.dead_letter_topic is not None:
         return TARGETS, "has a dead_letter_topic"
     if (part := _new_part_of_target(spec.target)) is not None:
@@ -51,6 +56,18 @@ def _newest_part(spec: JobSpec) -> tuple[int, str] | None:
     if spec.concurrency_limit is not None or spec.concurrency_rate is not None or spec.concurrency_key is not None:
         return TASKS, "has a concurrency limit"
     return None
+
+
+def _new_part_of_schedule(spec: JobSpec) -> str | None:
+    text = spec.schedule.get("cron") if isinstance(spec.schedule, dict) else spec.schedule
+    if spec.dialect == "aws":
+        return "has the dialect aws"
+    if not isinstance(text, str):
+        return None
+    if spec.dialect == "quartz" and len(text.split()) == 5:
+        return "has an expression of five fields in the dialect quartz"
+    # Older nodes hash another key, and would resume the job at another time than it is fired at.
+    return "has H in its schedule" if uses_hash(text) else None
 
 
 def _new_part_of_target(target: Target) -> str | None:

@@ -160,7 +160,9 @@ class JobRegistration:
         check_limits([spec])
         await check_versions(self._store, [spec])
         limit = await payload_limit(self._database, row["tenant"], self._max_payload_bytes)
-        prepared = partial(prepare, spec, row["id"], row["job"], row["created_at"], max_payload_bytes=limit)
+        prepared = partial(
+            prepare, spec, row["id"], row["job"], row["created_at"], tenant=row["tenant"], max_payload_bytes=limit
+        )
         job = await compute(prepared) if is_costly(spec) or is_large(spec) else prepared()
         (await self._targets.rules_for(row["tenant"], [spec])).warn(job)
         change = await self._change_to(job, row, owner, by)
@@ -192,8 +194,9 @@ class JobRegistration:
 
 def _prepare_new(specs: Sequence[JobSpec], quota: TenantQuota) -> list[NewJob]:
     timings = Timings(BatchSteps(len(specs)))
+    bounds: dict[str, int] = {"tenant": quota.tenant, "max_payload_bytes": quota.max_payload_bytes}
     jobs = [
-        prepare(spec, uuid7(), number, quota.now, max_payload_bytes=quota.max_payload_bytes, timings=timings)
+        prepare(spec, uuid7(), number, quota.now, timings=timings, **bounds)
         for spec, number in zip(specs, quota.numbers, strict=True)
     ]
     return new_jobs([(job, timings.place(job, quota.now)) for job in jobs], quota.now)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from datetime import datetime, timedelta
+from urllib.parse import urlsplit
 
 from detent.contract.run import Run
 from detent.domain.callbacks import WORKER_PREFIX
@@ -56,9 +57,9 @@ class ServingCheck:
         place = place_of(facts.queue, facts.needs or "")
         return facts._replace(lack=await self.lack(place, tenant=tenant, connect=connect))
 
-    async def put_off(self, job: int, wait: timedelta) -> str | None:
+    async def put_off(self, job: int, wait: timedelta, *, first: bool) -> str | None:
         """Why a run of this job that waits for a time does so, if it is because the host that the job calls does not
-        answer."""
+        answer, or has as many calls as the job allows. `first`: it waits for no retry."""
         for circuit in await self._store.nodes.circuits(job):
             if circuit.url is not None and calls_host(circuit.url, circuit.host, circuit.port):
                 peer = f"[{circuit.host}]" if ":" in circuit.host else circuit.host
@@ -67,7 +68,8 @@ class ServingCheck:
                     f" up no attempt, until it does. It is called again at {circuit.next_probe_at:%H:%M:%S} UTC; this"
                     f" run may start in {span(wait)}. The last call failed: {circuit.error}"
                 )
-        return None
+        limit = await self._store.explanations.host_limit(job) if first else None
+        return None if limit is None else _host_limit_sentence(limit["url"], limit["calls"], wait)
 
     async def callback_wait(self, run: Run, key: RunKey, *, tenant: int = DEFAULT_TENANT) -> str | None:
         """Since when and until when a run waits for the callback of its target; None: it does not."""
@@ -89,7 +91,8 @@ class ServingCheck:
             facts = await self.run_facts(key, tenant=tenant, connect=connect)
             waits = facts.place is not None and facts.owner is None
             if waits and facts.not_before is not None and facts.not_before > facts.now and not facts.held:
-                why = await self.put_off(key.job, facts.not_before - facts.now)
+                returned = facts.not_before > run.scheduled_at and facts.attempt == 1 and not facts.paced
+                why = await self.put_off(key.job, facts.not_before - facts.now, first=returned)
                 if why is not None:
                     return why
             return RunNarrator(run, facts).waits() if waits else None
@@ -97,9 +100,18 @@ class ServingCheck:
         if row is None:
             return None
         if row["not_before"] > row["now"] and not (row["held"] or row["suspended"] or row["behind"]):
-            return await self.put_off(key.job, row["not_before"] - row["now"]) or _before_workers(row)
+            wait = row["not_before"] - row["now"]
+            return await self.put_off(key.job, wait, first=row["attempt"] == 1) or _before_workers(row)
         place = place_of(row["queue"], row["needs"])
         return _before_workers(row) or await self.lack(place, tenant=tenant, connect=connect) or _in_line(row)
+
+
+def _host_limit_sentence(url: str, calls: int, wait: timedelta) -> str:
+    most = "one call" if calls == 1 else f"{calls} calls"
+    return (
+        f"It waits for its host: a worker makes at most {most} to {urlsplit(url).netloc} at the same time, the "
+        f"host_concurrency of the job. It uses up no attempt, and may start in {span(wait)}."
+    )
 
 
 def _callback_sentence(wait: CallbackWait) -> str:

@@ -44,7 +44,7 @@ class JobFields(TypedDict, total=False):
     dst_gap: Literal["run", "shift", "skip"]
     dst_overlap: Literal["first", "last", "both"]
     day_match: Literal["or", "and"] | None
-    dialect: Literal["unix", "quartz"]
+    dialect: Literal["unix", "quartz", "aws"]
     starts_at: datetime | str | None
     ends_at: datetime | str | None
     max_runs: int | None

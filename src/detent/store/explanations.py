@@ -28,6 +28,10 @@ class ExplanationStore:
         """What a live run that is not on demand waits for, if no worker has claimed it."""
         return _first(await self._database.fetch(PoolName.REQUEST, sql.run.READ_WAIT, *key))
 
+    async def host_limit(self, job: int) -> Row | None:
+        """`url` and `calls` of a job that limits the calls to its host."""
+        return _first(await self._database.fetch(PoolName.REQUEST, sql.job.READ_HOST_LIMIT, job))
+
     async def revision_at(self, job: int, at: datetime) -> Row | None:
         """`revision`, `made_at` and `changed_by` of the definition at this time, if it is still kept."""
         return _first(await self._database.fetch(PoolName.REQUEST, sql.revision.FIND_AT, job, at))

@@ -29,7 +29,7 @@ def _job_of(row: Row, descriptions: Descriptions) -> Job:
     past = row["past_status"]
     return _document(
         spec,
-        description=descriptions.of(spec, row["job"], row["created_at"]),
+        description=descriptions.of(spec, row["tenant"], row["created_at"]),
         id=row["id"],
         name=row["name"],
         status=row["status"],

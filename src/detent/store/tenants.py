@@ -72,8 +72,9 @@ RECORDED = (
 
 
 class TenantQuota(NamedTuple):
-    """Quota reserved for new jobs: their numbers, and the largest payload they may have."""
+    """Quota of a tenant reserved for new jobs: their numbers, and the largest payload they may have."""
 
+    tenant: int
     reservation: int | None
     numbers: list[int]
     now: datetime
@@ -278,7 +279,7 @@ async def _reserve(database: Database, tenant: int, jobs: int, server_limit: int
             raise StorageQuotaReached(used=stored, limit=most, tenant=found["name"])
         raise JobQuotaReached(jobs, used=found["jobs"], limit=found["max_jobs"] or 0, tenant=found["name"])
     limit = _smaller(server_limit, row["max_payload_bytes"])
-    return TenantQuota(row["reservation"], list(row["numbers"]), row["now"], limit)
+    return TenantQuota(tenant, row["reservation"], list(row["numbers"]), row["now"], limit)
 
 
 async def _release(database: Database, reservation: int) -> None:

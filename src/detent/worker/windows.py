@@ -13,6 +13,7 @@ from detent.domain.job import Definition, JobSpec
 from detent.domain.job_schedule import schedule_of, whole_milliseconds
 from detent.domain.run import Claim
 from detent.domain.schedule import Schedule
+from detent.domain.schedule.cron_fields import uses_hash
 from detent.errors import UsageError
 
 MILLISECOND = timedelta(milliseconds=1)
@@ -41,22 +42,22 @@ class Windows:
         spec, created_at = definition.spec, definition.created_at
         if created_at is None or spec.schedule is None:
             return None
-        if isinstance(spec.schedule, str) and "H" not in spec.schedule:  # H stands for another value in each job
+        if isinstance(spec.schedule, str) and not uses_hash(spec.schedule):  # H stands for another value in each job
             bounds = (spec.starts_at, spec.ends_at)
             rules = (spec.timezone, spec.dst_gap, spec.dst_overlap, spec.day_match, spec.dialect)
-            shared = self._read((spec.schedule, *rules, *bounds), spec, claim.job, created_at)
+            shared = self._read((spec.schedule, *rules, *bounds), spec, definition.tenant, created_at)
             if shared is None or shared.kind in ("cron", "once"):
                 return shared
             if shared.kind == "interval":
                 return shared.anchored(whole_milliseconds(created_at) if claim.key.manual else claim.scheduled_at)
-        return self._read((definition.job_id, claim.revision), spec, claim.job, created_at)
+        return self._read((definition.job_id, claim.revision), spec, definition.tenant, created_at)
 
-    def _read(self, key: tuple[object, ...], spec: JobSpec, job: int, created_at: datetime) -> Schedule | None:
+    def _read(self, key: tuple[object, ...], spec: JobSpec, tenant: int, created_at: datetime) -> Schedule | None:
         if key in self._known:
             self._known.move_to_end(key)
             return self._known[key]
         try:
-            schedule = schedule_of(spec, job, created_at)
+            schedule = schedule_of(spec, tenant, created_at)
         except UsageError:  # its zone is gone from the zone data, for instance
             schedule = None
         self._known[key] = schedule

@@ -69,8 +69,8 @@ async def preview(api: Api, names: Names, form: Form) -> ChangeAnswer:
         asked: dict[str, Any] = {"schedule": schedule_from(form), "timezone": text_of(form, "timezone") or "UTC"}
         values["task"] = asked["schedule"] is None
         asked |= {name: text for name in SCHEDULE_FIELDS if name in FIELDS and (text := text_of(form, name))}
-        job = text_of(form, "job")
-        request = {**asked, "count": PREVIEWED_TICKS, **({"job": job} if job else {})}
+        given = {"job": text_of(form, "job"), "name": text_of(form, "name")}
+        request = {**asked, "count": PREVIEWED_TICKS, **{name: text for name, text in given.items() if text}}
         body: PreviewRequest = decode_body(msgspec.json.encode(request), PreviewRequest)
         found = values["preview"] = await preview_schedule(api, body)
         # The template lists clock changes separately.

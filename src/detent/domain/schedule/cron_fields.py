@@ -204,7 +204,7 @@ class FieldReader:
         if self.is_weekday and self.spec is WEEKDAY:
             return "Sunday is 0 or 7, Saturday is 6; or use names such as 'MON-FRI'"
         if self.is_weekday:
-            return "in the quartz dialect Sunday is 1 and Saturday is 7; or use names such as 'MON-FRI'"
+            return "in this dialect Sunday is 1 and Saturday is 7; or use names such as 'MON-FRI'"
         if self.spec in (SECOND, MINUTE) and value == 60:
             return "'0' is the full minute or hour, and '*' is each one"
         if self.spec is HOUR and value == 24:
@@ -224,8 +224,8 @@ class FieldReader:
     def _hashed(self, base: str, step: int, item: str) -> int:
         low, high = self._hash_bounds(base, item)
         if self.hash_key is None:
-            why = "'H' is hashed from the job, and there is no job here"
-            raise fault(self.spec, item, why, "give the job's name, or write the value")
+            why = "'H' is hashed from the job's name, and there is none here"
+            raise fault(self.spec, item, why, "give the job's name (--job), or write the value")
         number = hash_number(self.hash_key, self.spec.name)
         if step == 0:
             return self._mask([low + number % (high - low + 1)])

@@ -31,10 +31,12 @@ MACROS = {
     "@MIDNIGHT": "0 0 * * *",
     "@HOURLY": "0 * * * *",
 }
-DIALECTS = ("unix", "quartz")
+DIALECTS = ("unix", "quartz", "aws")
 DAY_MATCHES = ("or", "and")
 LONGEST_EXPRESSION = 1000
 PLAIN = re.compile(r"[ -~\t]*")
+# A number after '#' or '/' counts something else than weekdays.
+NUMBERED_WEEKDAY = re.compile(r"(?<![#/0-9])[0-7](?![0-9])")
 ZONE_PREFIX = re.compile(r"(?:CRON_TZ|TZ)=(\S*)\s+(.*)", re.DOTALL)
 
 
@@ -67,16 +69,9 @@ def split_zone(text: str) -> tuple[str | None, str]:
 def parse_cron(text: str, *, dialect: str, day_match: str | None, hash_key: str | None) -> CronFields:
     """Reads an expression; a ScheduleError says which field is wrong and what to write."""
     parts = _split(text)
-    if dialect == "quartz" and not text.strip().startswith("@"):
-        specs = _quartz_specs(parts, text)
-    else:
-        dialect = "unix"
-        _refuse_aws(parts, text)
-        specs = _unix_specs(parts, text)
+    specs = _specs("unix" if text.strip().startswith("@") else dialect, parts, text)
     read = {spec.name: read_field(spec, part, hash_key) for spec, part in zip(specs, parts, strict=True)}
-    day, weekday = read["day-of-month"], read["day-of-week"]
-    if dialect == "quartz" and parts[3] == parts[5] == "?":
-        raise ScheduleError(f"{text!r} has '?' in both day fields; put '*' in the day-of-month field.")
+    day, weekday, year = read["day-of-month"], read["day-of-week"], read.get("year")
     both = not day.open and not weekday.open
     if both and day_match is None:
         raise _both_days(text, parts, specs)
@@ -87,9 +82,26 @@ def parse_cron(text: str, *, dialect: str, day_match: str | None, hash_key: str 
         day,
         read["month"],
         weekday,
-        read.get("year"),
+        None if year is None or year.open else year,
         day_match if both else None,
     )
+
+
+def _specs(dialect: str, parts: list[str], text: str) -> list[FieldSpec]:
+    """What each field of the expression is, in its dialect."""
+    if dialect == "unix":
+        _refuse_aws(parts, text)
+        return _unix_specs(parts, text)
+    specs = _quartz_specs(parts, text) if dialect == "quartz" else _aws_specs(parts, text)
+    marks = [part for part, spec in zip(parts, specs, strict=True) if spec in (DAY, QUARTZ_WEEKDAY)].count("?")
+    if marks == 2:
+        raise ScheduleError(f"{text!r} has '?' in both day fields; put '*' in the day-of-month field.")
+    if dialect == "aws" and marks == 0:
+        raise ScheduleError(
+            f"{text!r} has no '?', and the aws dialect needs one in the day-of-month or the day-of-week field; put '?' "
+            "in the one that does not decide the day, for example '0 10 ? * MON-FRI *'."
+        )
+    return specs
 
 
 def _split(text: str) -> list[str]:
@@ -138,15 +150,24 @@ def _unix_specs(parts: list[str], text: str) -> list[FieldSpec]:
 
 
 def _quartz_specs(parts: list[str], text: str) -> list[FieldSpec]:
-    six = [SECOND, MINUTE, HOUR, DAY, MONTH, QUARTZ_WEEKDAY]
-    if len(parts) == 6:
-        return six
-    if len(parts) == 7:
-        return [*six, YEAR]
-    hint = f"'0 {' '.join(parts)}'" if len(parts) == 5 else "'0 0 9 ? * MON-FRI'"
+    # Quartz itself has no form of five fields, but people who write about it do.
+    five = [MINUTE, HOUR, DAY, MONTH, QUARTZ_WEEKDAY]
+    known = {5: five, 6: [SECOND, *five], 7: [SECOND, *five, YEAR]}
+    if len(parts) in known:
+        return known[len(parts)]
     raise ScheduleError(
         f"{text!r} has {plural(len(parts), 'field')}; the quartz dialect has 6 (second minute hour day-of-month month "
-        f"day-of-week) or 7 with the year last, for example {hint}."
+        "day-of-week), 7 with the year last, or 5 without seconds, for example '0 0 9 ? * MON-FRI'."
+    )
+
+
+def _aws_specs(parts: list[str], text: str) -> list[FieldSpec]:
+    if len(parts) == 6:
+        return [MINUTE, HOUR, DAY, MONTH, QUARTZ_WEEKDAY, YEAR]
+    hint = f"'{' '.join(parts)} *'" if len(parts) == 5 else "'0 10 ? * MON-FRI *'"
+    raise ScheduleError(
+        f"{text!r} has {plural(len(parts), 'field')}; the aws dialect has 6 (minute hour day-of-month month "
+        f"day-of-week year), for example {hint}."
     )
 
 
@@ -173,18 +194,18 @@ def _refuse_aws(parts: list[str], text: str) -> None:
         return
     raise ScheduleError(
         f"{text!r} is the AWS form (minute hour day-of-month month day-of-week year); "
-        f"here that is written {aws_translation(parts)!r}."
+        f"set dialect to 'aws', or write {aws_translation(parts)!r}."
     )
 
 
 def aws_translation(parts: list[str]) -> str:
     """The same schedule in the unix dialect: AWS counts weekdays from Sunday = 1."""
     minute, hour, day, month, weekday, year = parts
-
-    def name(found: re.Match[str]) -> str:
-        return WEEKDAYS[int(found[0]) - 1]
-
-    # A number after '#' or '/' counts something else than weekdays.
-    weekday = "6L" if weekday == "L" else re.sub(r"(?<![#/0-9])[1-7](?![0-9])", name, weekday)
+    weekday = "SAT" if weekday == "L" else named_weekdays(weekday, 1)
     five = f"{minute} {hour} {day} {month} {weekday}"
     return five if year in ("*", "?") else f"0 {five} {year}"
+
+
+def named_weekdays(weekday: str, sunday: int) -> str:
+    """The field with names for its numbers, where Sunday is the number `sunday`."""
+    return NUMBERED_WEEKDAY.sub(lambda found: WEEKDAYS[(int(found[0]) - sunday) % 7], weekday)

@@ -35,5 +35,12 @@ def explain_text(
             {"at": format_instant(change.at), "on": change.on, "effect": change.effect, "why": change.why}
             for change in clock_changes(schedule, now)
         ],
-        "warnings": found.warnings,
+        "warnings": [*_translated(schedule, options.get("dialect")), *found.warnings],
     }
+
+
+def _translated(schedule: Schedule, dialect: str | None) -> list[str]:
+    """An expression of another dialect, as it is stored."""
+    if dialect in (None, "unix") or schedule.kind != "cron":
+        return []
+    return [f"In the unix dialect this is {schedule.to_stored()['cron']!r}."]

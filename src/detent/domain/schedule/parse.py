@@ -11,8 +11,9 @@ from typing import Any, NamedTuple
 
 from detent.domain.schedule.cron import CronWalls
 from detent.domain.schedule.cron_fields import uses_hash
-from detent.domain.schedule.cron_parse import DAY_MATCHES, DIALECTS, aws_translation, parse_cron, split_zone
+from detent.domain.schedule.cron_parse import DAY_MATCHES, DIALECTS, parse_cron, split_zone
 from detent.domain.schedule.cron_text import canonical_cron
+from detent.domain.schedule.dialects import is_aws, read_aws, refuse_aws, refuse_two_readings
 from detent.domain.schedule.dst import GAP_POLICIES, OVERLAP_POLICIES, Resolver
 from detent.domain.schedule.errors import ScheduleError
 from detent.domain.schedule.instants import LOOKS_LIKE_INSTANT, check_range, parse_instant, to_ms
@@ -58,12 +59,15 @@ def parse_schedule(spec: str | Mapping[str, Any] | None, options: ScheduleOption
     if spec is None:
         return _never(load_zone(options.timezone))
     if isinstance(spec, str):
-        kind, value, pointer = _recognise(spec), spec, "/schedule"
+        kind, value = "cron" if options.dialect == "aws" and is_aws(spec) else _recognise(spec), spec
+        pointer = "/schedule"
         if kind == "every":
-            value = re.sub(r"(?i)^\s*@?every\b", "", spec).strip()
+            value = re.sub(r"(?i)^\s*@?every\b", "", value).strip()
     else:
         kind, value, options = _explicit(spec, options)
         pointer = f"/schedule/{kind}"
+    if options.dialect == "aws" and kind == "cron" and isinstance(value, str):
+        kind, value = read_aws(value)
     if kind in ("every", "at") and isinstance(value, str) and len(value) > LONGEST_TEXT:
         raise ScheduleError(f"The schedule has {len(value)} characters; at most {LONGEST_TEXT} are read.", pointer)
     try:
@@ -93,22 +97,8 @@ def _recognise(text: str) -> str:
 
     if looks_like_rrule(stripped):
         return "rrule"
-    _refuse_aws_call(stripped)
+    refuse_aws(stripped)
     return "cron"
-
-
-def _refuse_aws_call(text: str) -> None:
-    """EventBridge writes cron(…), rate(…) and at(…)."""
-    found = re.fullmatch(r"(cron|rate|at)\((.*)\)", text, re.IGNORECASE)
-    if found is None:
-        return
-    name, inner = found[1].lower(), found[2].strip()
-    fix = repr(inner)
-    if name == "rate":
-        fix = repr(f"every {inner}")
-    elif name == "cron" and len(inner.split()) == 6:
-        fix = repr(aws_translation(inner.upper().split()))
-    raise ScheduleError(f"{text!r} is the AWS form; here that is written {fix}.", "/schedule")
 
 
 def _explicit(spec: Mapping[str, Any], options: ScheduleOptions) -> tuple[str, Any, ScheduleOptions]:
@@ -198,6 +188,8 @@ def parse_cron_uncached(text: str, options: ScheduleOptions) -> Schedule:
     if inner is not None and re.match(r"\s*@?every\b", expression, re.IGNORECASE):
         raise ScheduleError(f"{text!r} gives a zone to an interval, which has none; leave out the zone.")
     fields = parse_cron(expression, dialect=options.dialect, day_match=options.day_match, hash_key=options.hash_key)
+    if options.dialect == "unix":
+        refuse_two_readings(expression, fields, options.day_match, options.hash_key)
     walls = CronWalls(fields)
     walls.check_possible(expression)
     stored: dict[str, Any] = {"kind": "cron", "cron": canonical_cron(fields), "timezone": zone.name}

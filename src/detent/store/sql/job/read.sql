@@ -1,7 +1,7 @@
 -- Jobs as the API shows them, in the order of $1 (numbers). The newest run that was started is in live_runs, or in
 -- history: not before the day of the last tick that was accounted for, because a range of ticks ends with its day, or
 -- not before the job was created. So no other partition is read. Runs that wait in the backlog do not count.
-SELECT j.job, j.id, j.name, j.status, j.revision, j.definition, j.owner, j.reason, j.created_at, j.updated_at,
+SELECT j.job, j.id, j.tenant, j.name, j.status, j.revision, j.definition, j.owner, j.reason, j.created_at, j.updated_at,
        c.next_tick, CASE WHEN j.status = 'paused' THEN j.opened_by END AS paused_by, j.paused_until,
        CASE WHEN j.status = 'paused' THEN coalesce(j.on_resume, 'skip') END AS on_resume,
        coalesce(live.scheduled_at, past.scheduled_at) AS last_run_at, live.status AS live_status,

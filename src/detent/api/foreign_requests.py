@@ -1,0 +1,100 @@
+"""Requests as other schedulers, and articles about them, write them: answered with the request to send here.
+
+`POST /jobs` with a `cron_expression` and a `handler_url` changes nothing. The answer is a problem whose `translation`
+has method, path and body of the same request for this server. The dashboard has its pages under `/jobs`: a request is
+taken for one of an API only if it is not one that a browser sends for them.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from datetime import UTC, datetime
+from typing import Any
+
+import msgspec
+from starlette.datastructures import Headers
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import Match, Route, compile_path
+from starlette.types import Scope
+
+from detent.api import problems
+from detent.api.auth import ANONYMOUS
+from detent.api.context import PREFIX, Api
+from detent.api.foreign_bodies import JOBS, MAX_TRANSLATED_BYTES
+from detent.api.problems import Refusal, TranslatedRequest
+from detent.api.request_parsing import read_body
+from detent.domain.foreign_job import is_foreign, translate_job
+
+OTHER_PREFIX = re.compile(r"(?:/api)?(?:/v[0-9]{1,2})?(?=/(?:jobs|runs|queues|schedules)(?:/|$))")
+PAGE = re.compile(r"/(?:jobs|runs)(?:/[^/]*(?:/edit)?)?")
+FORMS = ("application/x-www-form-urlencoded", "multipart/form-data")
+ANY_OTHER = "/jobs of another API"
+
+
+class ForeignRoute(Route):
+    """Matches what would be a request of the API under its own prefix."""
+
+    def __init__(self, api: Api, endpoints: Iterable[tuple[str, str]]) -> None:
+        super().__init__("/{path:path}", self._serve, include_in_schema=False)
+        self.methods = None  # a function would have GET only
+        self._api = api
+        self._known = [(method, compile_path(path)[0]) for method, path in endpoints]
+
+    def matches(self, scope: Scope) -> tuple[Match, Scope]:
+        if scope["type"] != "http" or self._path(scope) is None or _is_of_a_page(scope):
+            return Match.NONE, {}
+        return Match.FULL, {"endpoint": self.endpoint, "path_params": {}}
+
+    def _path(self, scope: Scope) -> str | None:
+        """The path of the same request here."""
+        found = OTHER_PREFIX.match(scope["path"])
+        if found is None or found[0] == PREFIX:
+            return None
+        path = PREFIX + scope["path"][found.end() :].rstrip("/")
+        asked = "GET" if scope["method"] == "HEAD" else scope["method"]
+        return path if any(asked == method and known.match(path) for method, known in self._known) else None
+
+    async def _serve(self, request: Request) -> Response:
+        request_id = problems.trace_of(request.headers)
+        try:
+            await self._api.authenticator.identify(request, "read")
+            raise await self._refusal(request)
+        except Exception as error:
+            actor = self._api.authenticator.actor(ANONYMOUS, request, request_id)
+            await self._api.refusals.note(error, actor, None, f"{request.method} {ANY_OTHER}")
+            return problems.answer(error, request.headers, request_id)
+
+    async def _refusal(self, request: Request) -> Refusal:
+        path = self._path(request.scope) or PREFIX
+        document = _document(await read_body(request, self._api.max_body_bytes))
+        words = ""
+        if (request.method, path) == ("POST", JOBS) and is_foreign(document):
+            found = translate_job(document, datetime.now(UTC))
+            document, words = (document, "") if found is None else (found.document, f": {found.words}")
+        query = request.url.query
+        translation = TranslatedRequest(request.method, f"{path}?{query}" if query else path, document)
+        sentence = f"The API is not at {request.scope['path']}{words}; send the request in translation."
+        return Refusal(404, "not-found", sentence, translation=translation)
+
+
+def _is_of_a_page(scope: Scope) -> bool:
+    """Whether a browser sends it for the dashboard: a form, or a page that is asked for without naming JSON."""
+    headers = Headers(scope=scope)
+    if not scope["path"].startswith(("/jobs", "/runs")):
+        return False
+    if scope["method"] == "POST":
+        return headers.get("content-type", "").partition(";")[0].strip().lower() in FORMS
+    if scope["method"] not in ("GET", "HEAD") or PAGE.fullmatch(scope["path"]) is None:
+        return False
+    wants = headers.get("accept", "")
+    return "text/html" in wants or ("json" not in wants and "authorization" not in headers)
+
+
+def _document(raw: bytes) -> Any:
+    """The body as JSON, if it is that and not too large."""
+    try:
+        return msgspec.json.decode(raw) if raw.strip() and len(raw) <= MAX_TRANSLATED_BYTES else None
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
+        return None
