@@ -50,7 +50,7 @@ def test_a_payload_that_does_not_match_is_refused_at_its_place(payload: Any, poi
         read_payload_schema(ORDER).check(payload)
     assert caught.value.pointer == pointer
     assert words in caught.value.message
-    assert caught.value.message.endswith(".")
+    assert caught.value.message.endswith((".", "?"))
 
 
 def test_a_payload_that_matches_passes_and_whole_floats_are_integers() -> None:

@@ -66,7 +66,8 @@ class PayloadSchema:
             ) from None
         if fault is not None:
             place = f"{pointer_to(*fault.path)} of the payload" if fault.path else "The payload"
-            raise UsageError(f"{place} {fault.text}.", pointer_to("payload", *fault.path))
+            end = "" if fault.text.endswith("?") else "."
+            raise UsageError(f"{place} {fault.text}{end}", pointer_to("payload", *fault.path))
 
     def fault(self, payload: object) -> PayloadFault | None:
         """The first one; None: the payload matches."""
@@ -156,7 +157,7 @@ class PayloadCheck:
                 continue
             if schema["additionalProperties"] is False:
                 near = nearest(name, known)
-                advice = "leave it out" if near is None else f"did you mean {near}"
+                advice = "leave it out" if near is None else f"did you mean {near}?"
                 yield PayloadFault((*path, name), f"is a member that payload_schema does not know: {advice}")
             yield from self.faults(schema["additionalProperties"], member, (*path, name), depth)
 
@@ -318,14 +319,15 @@ def _object(argument: Any, path: Path) -> dict[str, Any]:
 
 
 def _wrong(path: Path, what: str, advice: str) -> UsageError:
-    return UsageError(f"{pointer_to(FIELD, *path)} {what}: {advice}.", pointer_to(FIELD, *path))
+    end = "" if advice.endswith("?") else "."
+    return UsageError(f"{pointer_to(FIELD, *path)} {what}: {advice}{end}", pointer_to(FIELD, *path))
 
 
 def _unknown(keyword: str, path: Path) -> UsageError:
     if keyword in UNSUPPORTED:
         return _wrong(path, "is not supported", UNSUPPORTED[keyword])
     near = nearest(keyword, KEYWORDS)
-    advice = "begin the names of your own with x-" if near is None else f"did you mean {near}"
+    advice = "begin the names of your own with x-" if near is None else f"did you mean {near}?"
     return _wrong(path, "is not a keyword of JSON Schema", advice)
 
 
