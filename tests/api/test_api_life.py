@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -154,6 +155,25 @@ async def test_ticks_are_paged_from_the_past_to_those_to_come(api: ApiClient, sq
     assert {tick["status"] for tick in found} >= {"missing", "scheduled"}
     await api.problem("GET", f"/api/v1/jobs/report/ticks?from={text(in_hours(2))}&to={text(in_hours(1))}", 422)
     await api.problem("GET", "/api/v1/jobs/report/ticks?cursor=nonsense", 422)
+
+
+async def test_a_replaced_run_is_explained_with_the_tick_that_replaced_it(api: ApiClient, sql: Any) -> None:
+    await api.create(name="report", schedule="0 * * * *", concurrent_policy="REPLACE")
+    ticks = await make_older(sql, "report", 3)
+    await sql.execute("UPDATE run_history SET status = 3, reason = 'replaced' WHERE scheduled_at = $1", ticks[1])
+    told = await api.good("GET", f"/api/v1/jobs/report/explain?at={text(ticks[1])}")
+    sentences = " ".join(told["sentences"])
+    assert "because a later tick replaced it (concurrent_policy REPLACE)." in sentences
+    assert f"The tick that replaced it is {ticks[2]:%Y-%m-%d %H:%M:%S} UTC." in sentences
+    assert (await api.good("GET", f"/api/v1/runs/{told['run_id']}"))["reason"] == "replaced"
+
+
+async def test_a_staggered_tick_is_explained_with_its_delay(api: ApiClient) -> None:
+    job = await api.create(name="report", schedule="0 0 1 1 *", release="staggered", priority=0)
+    told = await api.good("GET", f"/api/v1/jobs/report/explain?at={job['next_run_at']}")
+    assert re.search(
+        r"It fires in .*, [345]\.\d s after the tick because of its staggered release\.", told["sentences"][-1]
+    )
 
 
 async def test_a_tick_is_explained_in_sentences(api: ApiClient, sql: Any) -> None:

@@ -341,6 +341,18 @@ def test_a_job_whose_schedule_cannot_be_read_is_a_failure_that_names_it(patient:
     assert any("cannot fire: fine." in one["found"] for one in jobs_checked(patient))
 
 
+def test_a_job_that_refuses_the_rules_of_its_zone_is_a_failure_that_says_how_to_accept_them(patient: Patient) -> None:
+    patient.job(1, "close")
+    patient.do(
+        """UPDATE schedules SET stored = '{"kind": "cron", "cron": "0 3 * * *", "timezone": "Europe/Berlin","""
+        """ "zone_rules": "2020a:0"}'"""
+    )
+    (found,) = jobs_checked(patient)
+    assert found["status"] == "fail"
+    assert found["found"].startswith("The job close cannot fire. Its ticks were computed by zone data 2020a, and")
+    assert "--set tzdata_policy=recompute" in found["advice"]
+
+
 def test_stuck_runs_are_reported_with_what_they_wait_for(patient: Patient) -> None:
     patient.do(
         "INSERT INTO queues (tenant, name, needs) VALUES (1, 'default', 'shell'), (1, 'slow', 'python:shop:report')",

@@ -287,3 +287,40 @@ def test_a_deletion_can_be_previewed(detent: CommandLine, job: str) -> None:
     done = detent("job", "delete", job, "--dry-run")
     assert done.code == 0 and done.err.startswith(f"Would delete job {job}")
     assert detent("job", "get", job).code == 0
+
+
+# --- ticks and payloads ---
+
+
+def test_a_skipped_tick_is_marked_and_is_not_the_next_run(detent: CommandLine) -> None:
+    detent("job", "create", "nightly", "--cron", "0 2 * * *", "--url", "http://127.0.0.1:9/", "--release", "staggered")
+    try:
+        first, second = detent("job", "next", "nightly", "--count", "2", "--quiet").out.split()
+        detent("job", "skip", "nightly", first)
+        lines = detent("job", "next", "nightly", "--count", "2").out.splitlines()
+        assert [line.split("\t")[0] for line in lines] == [first, second]
+        assert [line.split("\t")[2] for line in lines] == ["skipped", ""]
+        assert detent("job", "next", "nightly", "--count", "2", "--quiet").out.split() == [second]
+        shown = dict(line.split("\t", 1) for line in detent("job", "get", "nightly").out.splitlines() if "\t" in line)
+        assert (shown["next_run_at"], shown["skipped_ticks"], shown["release"]) == (second, first, "staggered")
+    finally:
+        detent("job", "delete", "nightly", "--yes")
+
+
+def test_a_payload_schema_is_read_from_a_file_and_refuses_with_exit_code_2(detent: CommandLine, tmp_path: Path) -> None:
+    (tmp_path / "schema.json").write_text('{"type": "object", "required": ["to"]}')
+    target = ("--url", "http://127.0.0.1:9/")
+    detent("job", "create", "post", "--payload-schema", f"@{tmp_path / 'schema.json'}", *target)
+    try:
+        assert json.loads(detent("job", "get", "post", "--json").out)["payload_schema"]["required"] == ["to"]
+        assert "required" in detent("job", "get", "post").out
+        refused = detent("task", "run", "post", "--payload", "{}")
+        assert refused.code == 2
+        assert 'The payload has no "to": add what is missing. (at /payload)' in refused.err
+        refused = detent("job", "create", "bad", "--payload-schema", "{", *target)
+        assert refused.code == 2
+        assert "--payload-schema is not JSON" in refused.err
+        detent("job", "edit", "post", "--unset", "payload_schema")
+        assert detent("task", "run", "post", "--payload", "{}").code == 0
+    finally:
+        detent("job", "delete", "post", "--yes")

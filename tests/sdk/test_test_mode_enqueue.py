@@ -398,3 +398,18 @@ def test_what_cannot_be_enqueued_is_refused_and_changes_nothing() -> None:
         with pytest.raises(UsageError):
             late.enqueue_many_sync([late.call(1), work.call(2)])
         assert t.runs == []
+
+
+def test_a_payload_that_does_not_match_the_schema_of_its_task_is_refused_where_it_is_enqueued() -> None:
+    app = Detent()
+
+    @app.task(payload_schema={"properties": {"to": {"type": "string", "pattern": "@"}}, "required": ["to"]})
+    def send(to: str, copies: int = 1) -> None: ...
+
+    with app.test() as t:
+        send.enqueue_sync("a@b")
+        with pytest.raises(UsageError, match="matches @") as caught:
+            send.enqueue_many_sync([send.call("a@b"), send.call("ada")])
+        assert caught.value.pointer == "/payload/to"
+        t.run_pending()
+    assert [run.status for run in t.runs] == ["succeeded"]

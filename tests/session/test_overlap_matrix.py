@@ -162,9 +162,9 @@ async def test_under_replace_each_tick_takes_the_place_of_the_run_before_once_th
     for _ in range(3):
         at = await scene.tick()
         await until(lambda at=at: target.now == {at}, what="the newest run alone")
-    await scene.until_fates([STOPPED, STOPPED, ("running", None)])
+    await scene.until_fates([REPLACED, REPLACED, ("running", None)])
     target.let_go()
-    await scene.until_fates([STOPPED, STOPPED, RAN])
+    await scene.until_fates([REPLACED, REPLACED, RAN])
     assert target.order == scene.ticks
     assert target.most == 1
 
@@ -247,12 +247,12 @@ async def test_a_job_edited_to_one_run_at_a_time_starts_none_beside_those_of_bef
     await JobOperations(store).registration.patch(job_id, {"concurrent_policy": policy, "schedule": "every 2h"})
     await scene.tick()
     if policy == "REPLACE":
-        await scene.until_fates([STOPPED, STOPPED, ("running", None)])
+        await scene.until_fates([STOPPED, REPLACED, ("running", None)])
     else:
         waits = SKIPPED if policy == "SKIP" else ("pending", None)
         await scene.until_fates([STOPPED, ("running", None), waits])
     target.let_go()
-    ends: dict[str, list[Fate]] = {"SKIP": [RAN, SKIPPED], "QUEUE": [RAN, RAN], "REPLACE": [STOPPED, RAN]}
+    ends: dict[str, list[Fate]] = {"SKIP": [RAN, SKIPPED], "QUEUE": [RAN, RAN], "REPLACE": [REPLACED, RAN]}
     await scene.until_fates([STOPPED, *ends[policy]])
     if policy != "REPLACE":
         assert target.order[:2] == scene.ticks[:2]

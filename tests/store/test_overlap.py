@@ -12,6 +12,7 @@ from detent.domain.identity import MANUAL, RunKey, first_token
 from detent.jobs import JobOperations
 from detent.store import Store
 from detent.store.cursors import Advance, Exceptional
+from detent.store.live_runs import PlannedRetry, Settlement
 from tests.support.factories import LONG_AGO, add_job, add_live_run, add_node
 
 NODE, OTHER = 11, 12
@@ -151,6 +152,43 @@ async def test_a_run_that_is_to_be_replaced_is_asked_to_stop_and_the_next_waits_
     await look.execute("DELETE FROM live_runs WHERE job = $1 AND lane = 0", job)
     assert await verbs.live_runs.promote()
     assert await live(look, job) == [(0, LONG_AGO + HOUR, None, False)]
+
+
+@pytest.mark.parametrize("end", ["settled", "retried", "rescued"])
+@pytest.mark.parametrize("cancelled", [False, True], ids=["replaced", "cancelled before"])
+async def test_a_run_that_is_replaced_ends_with_that_reason_unless_an_operator_was_first(
+    look: Any, verbs: Store, end: str, cancelled: bool
+) -> None:
+    await add_node(look, OTHER)
+    job = await add_job(look, lanes=REPLACE)
+    await add_live_run(look, job, owner=OTHER)
+    key = RunKey(job, LONG_AGO)
+    if cancelled:
+        await verbs.live_runs.cancel([key])
+    await add_live_run(look, job, LONG_AGO + HOUR, lane=-2)
+    await verbs.live_runs.promote([job])
+    (claim,) = await verbs.live_runs.reconcile(OTHER)
+    now = await look.fetchval("SELECT now()")
+    if end == "settled":
+        await verbs.live_runs.settle(OTHER, [Settlement(claim, now, now, 3, "cancelled while it ran")])
+    elif end == "retried":
+        await verbs.live_runs.retry(OTHER, [PlannedRetry(claim, now, now, "failed", "no", HOUR)])
+    else:
+        await look.execute("UPDATE nodes SET evicted = true WHERE node = $1", OTHER)
+        await verbs.nodes.rescue(OTHER)
+    otherwise = {"settled": "cancelled while it ran", "retried": "cancelled", "rescued": "lost"}[end]
+    assert await ledger(look, job) == [(LONG_AGO, 3, otherwise if cancelled else "replaced")]
+
+
+async def test_a_run_that_succeeds_although_it_is_replaced_has_succeeded(look: Any, verbs: Store) -> None:
+    job = await add_job(look, lanes=REPLACE)
+    await add_live_run(look, job, owner=NODE)
+    await add_live_run(look, job, LONG_AGO + HOUR, lane=-2)
+    await verbs.live_runs.promote([job])
+    (claim,) = await verbs.live_runs.reconcile(NODE)
+    now = await look.fetchval("SELECT now()")
+    await verbs.live_runs.settle(NODE, [Settlement(claim, now, now, 1, result="1")])
+    assert await look.fetchval("SELECT status = 1 AND reason IS NULL FROM run_history WHERE job = $1", job)
 
 
 @pytest.mark.parametrize("columns", [{"attempt": 2}, {}], ids=["retrying", "pending"])

@@ -252,3 +252,34 @@ def test_a_function_in_a_process_is_left_to_workers_that_know_processes() -> Non
     assert (needs_of(PythonTarget("shop:charge")), needs_of(isolated)) == ("python:shop:charge", "process:shop:charge")
     assert msgspec.to_builtins(PythonTarget("shop:charge")) == {"type": "python", "function": "shop:charge"}
     assert msgspec.to_builtins(isolated)["isolate"] == "process"
+
+
+@pytest.mark.parametrize(
+    ("fields", "pointer", "words"),
+    [
+        ({"schedule": "every 5s"}, "/release", "ticks come 5 seconds apart: leave release out."),
+        ({"jitter_seconds": 5}, "/release", "keep one of them."),
+        ({"expect_start_within": 6}, "/expect_start_within", "give more than 6."),
+        ({"schedule": None}, "/release", "a task has no ticks"),
+    ],
+)
+def test_a_staggered_release_that_cannot_be_kept_is_refused(fields: dict[str, Any], pointer: str, words: str) -> None:
+    with pytest.raises(UsageError) as caught:
+        job(**{"schedule": "@daily", "release": "staggered", **fields})
+    assert caught.value.pointer == pointer
+    assert words in caught.value.message
+
+
+def test_the_priority_of_a_staggered_job_is_a_part_of_its_schedule_and_defaults_are_not_stored() -> None:
+    low, high, exact = (
+        job(schedule="@daily", priority=priority, release=release)
+        for priority, release in ((0, "staggered"), (9, "staggered"), (9, "exact"))
+    )
+    assert (msgspec.json.decode(low.stored)["stagger_ms"], msgspec.json.decode(high.stored)["stagger_ms"]) == (
+        3000,
+        300,
+    )
+    assert "stagger_ms" not in exact.stored and "release" not in exact.definition
+    where = place(high, NOW)
+    assert where.next_tick is not None and where.fire_at is not None
+    assert timedelta(milliseconds=300) <= where.fire_at - where.next_tick < timedelta(milliseconds=3300)

@@ -42,7 +42,7 @@ _TRACE = re.compile(r"[0-9a-f]{2}-([0-9a-f]{32})-[0-9a-f]{16}-[0-9a-f]{2}")
 _SCHEDULE_FIELDS = frozenset(
     {
         *("schedule", "timezone", "dialect", "day_match", "dst_gap", "dst_overlap"),
-        *("starts_at", "ends_at", "max_runs", "jitter_seconds"),
+        *("starts_at", "ends_at", "max_runs", "jitter_seconds", "release", "tzdata_policy"),
     }
 )
 

@@ -50,7 +50,7 @@ from detent.targets.text import storable_text
 from detent.targets.tracebacks import shortened_traceback
 from detent.telemetry import transitions
 from detent.telemetry.log import logger
-from detent.worker.definitions import with_own_payload
+from detent.worker.definitions import payload_fault, with_own_payload
 from detent.worker.execute import call_of, masked_result
 from detent.worker.pull import Settled
 from detent.worker.secret_providers import SecretFault
@@ -239,6 +239,9 @@ async def _claimed(api: Api, pulled: Pulled) -> ClaimedRun | None:
     definition = await with_own_payload(api.store, claim, pulled.definition, pool=PoolName.PULL)
     if definition is None:
         await _end(api, claim, "The job's definition is gone, or this version cannot read it.")
+        return None
+    if (mismatch := payload_fault(claim, definition)) is not None:
+        await _end(api, claim, mismatch)
         return None
     call = call_of(claim, definition)
     if definition.refers and api.caller.scope == "secrets":

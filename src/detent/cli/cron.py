@@ -21,6 +21,7 @@ TICKS = (
     Column("", lambda tick: tick["at"], lambda tick, at: times.relative(tick["at"], at)),
     Column("CLOCK CHANGE", lambda tick: tick["dst"], extra=True),
 )
+SKIPPED = Column("SKIPPED", lambda tick: "by request" if tick.get("skipped") else None)
 
 
 @command(
@@ -68,18 +69,24 @@ def _start(text: str | None, timezone: str) -> datetime:
     return times.now() if text is None else times.read_moment("--from", text, ahead=True, zone=timezone)
 
 
+def _mark(tick: Item) -> object:
+    return "skipped" if tick.get("skipped") else tick["dst"]
+
+
 def show(answer: Item) -> None:
-    """Print the description, the ticks and the effects of DST changes; a pipe gets the ticks only."""
+    """Print the description, the ticks and the effects of DST changes; a pipe gets the ticks only. Those that were
+    asked to be skipped are marked, and are not among the times only."""
     if invocation().format == "json":
         output.print_json(answer)
     elif invocation().format == "quiet":
-        output.print_lines((tick["at"],) for tick in answer["ticks"])
+        output.print_lines((tick["at"],) for tick in answer["ticks"] if not tick.get("skipped"))
     elif base.on_terminal():
         terminal = output.console()
         terminal.print(clean(f"{answer['description']} ({answer['timezone']})\n"), style="bold")
-        output.print_table(answer["ticks"], TICKS)
+        marked = any(tick.get("skipped") for tick in answer["ticks"])
+        output.print_table(answer["ticks"], (*TICKS, SKIPPED) if marked else TICKS)
     else:
-        output.print_lines((tick["at"], tick["local"], tick["dst"]) for tick in answer["ticks"])
+        output.print_lines((tick["at"], tick["local"], _mark(tick)) for tick in answer["ticks"])
     if invocation().format == "text":
         for warning in answer["warnings"]:
             output.say(f"note: {warning}")

@@ -72,10 +72,10 @@ def _delays(flag: str, text: str) -> dict[str, float]:
 
 
 def _document(flag: str, text: str) -> object:
-    try:
-        return json.loads(text)
-    except ValueError as error:
-        raise UsageError(f"{flag} is not JSON ({error}): give an object, such as '{{…}}'.") from None
+    """JSON, or @FILE."""
+    if text.startswith("@"):
+        return _json(read_text(flag, text[1:]), text[1:], "write it as a JSON object")
+    return _json(text, flag, "give an object, such as '{…}', or @FILE")
 
 
 READERS: dict[FieldKind, Callable[[str, str], object]] = {

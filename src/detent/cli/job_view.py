@@ -82,6 +82,9 @@ def fields(job: Item, at: datetime) -> Iterator[Field]:
     yield Field("description", "", words, "")
     yield Field("timezone", "Time zone", zone)
     yield Field("next_run_at", "Next run", job["next_run_at"], times.both(job["next_run_at"], at, zone))
+    skipped = job.get("skipped_ticks") or ()
+    shown = ", ".join(str(times.both(tick, at, zone)) for tick in skipped)
+    yield Field("skipped_ticks", "Skipped ticks", ", ".join(skipped) or None, shown)
     last = times.both(job["last_run_at"], at, zone)
     yield Field("last_run_at", "Last run", job["last_run_at"], f"{last}: {job['last_status']}" if last else "")
     yield Field("last_status", "", job["last_status"], "")
@@ -168,5 +171,5 @@ def _shown(field: JobField, value: Any, zone: str, at: datetime) -> str | None:
         case "secret":
             return f"secret {value['secret']}"
         case "document":
-            return target_text({"type": "topic", **value})
+            return target_text({"type": "topic", **value}) if "topic" in value else indented(value)
     return None

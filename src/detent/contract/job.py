@@ -8,7 +8,16 @@ from uuid import UUID
 from msgspec import Struct
 
 from detent.contract.page import Instant
-from detent.domain.job import ConcurrencyScope, ConcurrentPolicy, MissedWindow, NoticeFormat, Target, TopicTarget
+from detent.domain.job import (
+    ConcurrencyScope,
+    ConcurrentPolicy,
+    MissedWindow,
+    NoticeFormat,
+    ReleasePolicy,
+    Target,
+    TopicTarget,
+    ZoneDataPolicy,
+)
 from detent.domain.retry import Backoff
 from detent.domain.secret_ref import SecretRef
 from detent.domain.states import RunStatus
@@ -28,8 +37,9 @@ BulkAction = Literal["pause", "resume", "delete", "retry", "cancel"]
 
 
 class Job(Struct, frozen=True, kw_only=True):
-    """A job with every default filled in. `next_run_at` is the next tick, `last_run_at` that of the newest run. A job
-    whose `schedule` is null is a task: it has no ticks, and its runs are enqueued."""
+    """A job with every default filled in. `next_run_at` is the next tick that runs, `skipped_ticks` are the coming ones
+    that an operator asked to skip, `last_run_at` is the tick of the newest run. A job whose `schedule` is null is a
+    task: it has no ticks, and its runs are enqueued."""
 
     id: UUID
     name: str
@@ -46,6 +56,7 @@ class Job(Struct, frozen=True, kw_only=True):
     paused_until: Instant | None
     on_resume: OnResume | None
     next_run_at: Instant | None
+    skipped_ticks: list[Instant] = []
     last_run_at: Instant | None
     last_status: RunStatus | None
     revision: int
@@ -90,6 +101,9 @@ class Job(Struct, frozen=True, kw_only=True):
     retry_on: list[str] = []
     retry_delays: dict[str, float] = {}
     dead_letter_topic: TopicTarget | None = None
+    payload_schema: dict[str, Any] | None = None
+    release: ReleasePolicy = "exact"
+    tzdata_policy: ZoneDataPolicy = "recompute"
     warnings: list[str]
 
 
@@ -113,11 +127,13 @@ class BatchResult(Struct, frozen=True):
 
 
 class PreviewTick(Struct, frozen=True):
-    """`local` is the wall time with its offset; `dst` says what a DST change did to this tick."""
+    """`local` is the wall time with its offset; `dst` says what a DST change did to this tick. `skipped`: it does not
+    run, because an operator asked to skip it; only where the preview names a job."""
 
     at: Instant
     local: str
     dst: Literal["moved", "repeated"] | None
+    skipped: bool = False
 
 
 class SkippedTick(Struct, frozen=True):

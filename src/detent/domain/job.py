@@ -33,6 +33,12 @@ Isolation = Literal["thread", "process"]
 NoticeFormat = Literal["webhook", "slack"]
 
 
+ReleasePolicy = Literal["exact", "staggered"]
+
+
+ZoneDataPolicy = Literal["recompute", "refuse"]
+
+
 Name = Annotated[str, Meta(min_length=1, max_length=200)]
 
 
@@ -198,6 +204,10 @@ class JobSpec(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     retry_on: Annotated[list[Name], Meta(max_length=50)] = []
     retry_delays: Annotated[dict[Name, Seconds], Meta(max_length=50)] = {}
     dead_letter_topic: TopicTarget | None = None
+    # JSON Schema (`domain/payload_schema.py`).
+    payload_schema: dict[str, Any] | None = None
+    release: ReleasePolicy = "exact"
+    tzdata_policy: ZoneDataPolicy = "recompute"
 
 
 _KINDS: dict[type, TargetKind] = {

@@ -342,6 +342,34 @@ JOB_FIELDS: tuple[JobField, ...] = (
         "Where a run is sent that ends dead: an object with the members of a topic target, such as url and topic; "
         "without it, the topic of the tenant.",
     ),
+    JobField(
+        "payload_schema",
+        "Payload schema",
+        "document",
+        "definition",
+        "A JSON Schema (2020-12) that the payload of every run has to match: checked when the job is registered, "
+        "triggered, enqueued or run again.",
+    ),
+    JobField(
+        "release",
+        "Release of runs",
+        "choice",
+        "schedule",
+        "When the run of a tick is released: at its tick, or staggered over the six seconds after it, those of higher "
+        "priority first. The tick stays the same.",
+        default="exact",
+        choices=("exact", "staggered"),
+    ),
+    JobField(
+        "tzdata_policy",
+        "New time zone rules",
+        "choice",
+        "schedule",
+        "When the zone data of a node has other rules for the job's zone: compute the next tick by them, or refuse to "
+        "fire until an operator accepts them.",
+        default="recompute",
+        choices=("recompute", "refuse"),
+    ),
 )
 
 FIELDS_BY_NAME: dict[str, JobField] = {field.name: field for field in JOB_FIELDS}

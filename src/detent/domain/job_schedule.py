@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from datetime import datetime
 
 from detent.domain.job import JobSpec
 from detent.domain.schedule import Schedule, ScheduleError
 from detent.domain.schedule.schedule import NO_LIMIT
+from detent.domain.schedule.stagger import stagger_start
 from detent.domain.schedule.steps import CostlySchedule, Steps, batch_limit
+from detent.domain.schedule.zones import OUR_RULES
 from detent.errors import UsageError
 
 
@@ -35,11 +38,29 @@ def schedule_of(
             starts_at=spec.starts_at,
             ends_at=spec.ends_at,
             jitter_seconds=spec.jitter_seconds,
+            stagger_ms=stagger_start(spec.priority) if spec.release == "staggered" else None,
+            zone_rules=OUR_RULES if spec.tzdata_policy == "refuse" else None,
             steps=steps,
             new=new,
         )
     except ScheduleError as error:
         raise UsageError(error.message, error.pointer or "/schedule") from error
+
+
+def first_not_skipped(
+    spec: JobSpec, number: int, created_at: datetime, tick: datetime | None, skips: Collection[datetime]
+) -> datetime | None:
+    """The next tick from `tick` on that an operator did not ask to skip."""
+    if tick not in skips:
+        return tick
+    try:
+        schedule = schedule_of(spec, number, created_at, Steps(batch_limit(1)))
+        schedule = schedule.anchored(tick) if tick is not None and schedule.kind == "once" else schedule
+        while tick is not None and tick in skips:
+            tick = schedule.next_after(tick)
+    except (CostlySchedule, UsageError):  # its zone is gone, for example: then the cursor is all that is known
+        pass
+    return tick
 
 
 class Descriptions:

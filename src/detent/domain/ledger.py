@@ -308,7 +308,7 @@ def _count_lateness(
     late_after: timedelta,
 ) -> None:
     bound = late_after // MILLISECOND
-    jittered = [segment for segment in segments if segment.schedule.jitter_seconds]
+    jittered = [segment for segment in segments if segment.schedule.spreads]
     milliseconds = [
         max((entry.started - (_fires_at(jittered, entry.first) if jittered else entry.first)) // MILLISECOND, 0)
         for entry in entries

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import hashlib
 from datetime import datetime, timedelta
-from itertools import pairwise
 from typing import Any, NamedTuple
 from uuid import UUID
 
@@ -32,8 +31,10 @@ from detent.domain.job import DEFAULT_TENANT, TASK_NEEDS, HttpTarget, JobSpec, T
 from detent.domain.job_schedule import schedule_of, whole_milliseconds
 from detent.domain.misfire import AUTOMATIC, MISSED, SHORTEST_GRACE
 from detent.domain.names import check_names
+from detent.domain.payload_schema import check_schema_of
 from detent.domain.references import check_references
 from detent.domain.refusal import pointer_to, refused, shown
+from detent.domain.release_rules import check_expectations, check_spread
 from detent.domain.schedule import Schedule, ScheduleError
 from detent.domain.schedule.cautions import cautions
 from detent.domain.schedule.cron_fields import uses_hash
@@ -41,13 +42,11 @@ from detent.domain.schedule.keys import check_key_template
 from detent.domain.schedule.steps import QUESTION_STEPS, Steps
 from detent.domain.sensitive import literal_secrets, literal_warnings
 from detent.domain.target_rules import check_target
-from detent.domain.target_url import TargetError, check_url
+from detent.domain.target_url import TargetError
 from detent.domain.task_rules import check_task
 from detent.domain.topic_rules import check_message_size
 from detent.errors import UsageError
 
-GAPS_CHECKED = 16
-GAPS_AHEAD = timedelta(days=3660)
 WAITING_LANES = {"QUEUE": -1, "REPLACE": -2}
 LONGEST_GRACE = 2**31 - 1
 
@@ -55,6 +54,7 @@ _DECODER = msgspec.json.Decoder(JobSpec)
 _UNSIGNED = ',"signing":null}'
 _NOT_FORWARDED = ',"dead_letter_topic":null}'
 _RETRIED = ',"retry_on":[],"retry_delays":{}}'
+_UNCHECKED = ',"payload_schema":null,"release":"exact","tzdata_policy":"recompute"}'
 _UNLIMITED = ',"concurrency_key":null,"concurrency_limit":null,"concurrency_rate":null,"concurrency_scope":"job"}'
 
 
@@ -121,7 +121,8 @@ class Timings:
         written = spec.schedule if isinstance(spec.schedule, str | None) else msgspec.json.encode(spec.schedule)
         key = (
             *(written, spec.timezone, created_at, spec.dst_gap, spec.dst_overlap, spec.day_match, spec.dialect),
-            *(spec.starts_at, spec.ends_at, spec.jitter_seconds),
+            *(spec.starts_at, spec.ends_at, spec.jitter_seconds, spec.tzdata_policy),
+            spec.priority if spec.release == "staggered" else None,
         )
         found = self._timings.get(key)
         self._steps.spent = 0
@@ -148,7 +149,7 @@ class Timings:
             return found[1]
         self._steps.spent = 0
         where = place(job, now)
-        if job.schedule.at is None and where.fire_at == where.next_tick and not job.schedule.jitter_seconds:
+        if job.schedule.at is None and where.fire_at == where.next_tick and not job.schedule.spreads:
             self._places[key] = job.schedule, where  # with the schedule, so that its id stays its own
         return where
 
@@ -214,7 +215,7 @@ _changed = msgspec.structs.replace
 def _stored(definition: bytes) -> str:
     """Without the last fields where they have their defaults: nodes of versions without them then read the job."""
     text = definition.decode()
-    for tail in (_NOT_FORWARDED, _RETRIED, _UNLIMITED, _UNSIGNED):
+    for tail in (_UNCHECKED, _NOT_FORWARDED, _RETRIED, _UNLIMITED, _UNSIGNED):
         if not text.endswith(tail):
             break
         text = f"{text[: -len(tail)]}}}"
@@ -229,7 +230,7 @@ def lanes_of(spec: JobSpec) -> int:
 
 
 def _timing(schedule: Schedule, since: datetime) -> Timing:
-    _check_jitter(schedule, since)
+    check_spread(schedule, since)
     stored = msgspec.json.encode(schedule.to_stored(), order="deterministic")
     return Timing(schedule, stored.decode(), hashlib.sha256(stored).digest(), cautions(schedule))
 
@@ -308,7 +309,8 @@ def _read_closely(spec: JobSpec) -> tuple[JobSpec, bytes]:
 def _check_parts(spec: JobSpec) -> None:
     check_names(spec)
     check_task(spec)
-    _check_expectations(spec)
+    check_schema_of(spec)
+    check_expectations(spec)
     if spec.signing is not None and not isinstance(spec.target, HttpTarget):
         raise UsageError("signing is given, but only HTTP calls are signed: remove it.", "/signing")
     try:
@@ -336,27 +338,6 @@ def check_dead_letter_topic(topic: TopicTarget) -> None:
         )
 
 
-def _check_expectations(spec: JobSpec) -> None:
-    start, finish = spec.expect_start_within, spec.expect_finish_within
-    if start is not None and start <= spec.jitter_seconds:
-        raise UsageError(
-            f"expect_start_within is {start:g}, but jitter may delay a run by {spec.jitter_seconds:g} seconds: "
-            f"give more than {spec.jitter_seconds:g}.",
-            "/expect_start_within",
-        )
-    if start is not None and finish is not None and finish < start:
-        raise UsageError(
-            f"expect_finish_within is {finish:g} and expect_start_within is {start:g}: a run cannot finish before it "
-            f"starts, so give {start:g} or more.",
-            "/expect_finish_within",
-        )
-    if spec.notify_url is not None:
-        try:
-            check_url(spec.notify_url)
-        except TargetError as error:
-            raise UsageError(error.message, "/notify_url") from error
-
-
 def _utc(moment: datetime | None, field: str) -> datetime | None:
     if moment is None:
         return None
@@ -367,20 +348,6 @@ def _utc(moment: datetime | None, field: str) -> datetime | None:
             f"/{field}",
         )
     return utc_instant(moment, field, f"/{field}")
-
-
-def _check_jitter(schedule: Schedule, since: datetime) -> None:
-    """Jitter must stay below the gap to the next tick, so that runs keep the order of their ticks."""
-    if not schedule.jitter_seconds:
-        return
-    ticks = schedule.between(since, since + GAPS_AHEAD, GAPS_CHECKED)
-    gaps = [(later - earlier).total_seconds() for earlier, later in pairwise(ticks)]
-    if gaps and schedule.jitter_seconds >= min(gaps):
-        raise UsageError(
-            f"jitter_seconds is {schedule.jitter_seconds:g}, but ticks come {min(gaps):g} seconds apart: "
-            f"give a jitter below {min(gaps):g}.",
-            "/jitter_seconds",
-        )
 
 
 def _no_tick(spec: JobSpec, now: datetime) -> str:

@@ -11,10 +11,18 @@ CHARACTERS_OF_A_PART = 100
 
 
 def is_costly(spec: JobSpec) -> bool:
-    """Whether its ticks may take more than a tenth of a millisecond to compute: callers then use a thread."""
+    """Whether its ticks may take more than a tenth of a millisecond to compute, or its payload to check: callers then
+    use a thread."""
     written = spec.schedule
     rule = looks_like_rrule(written) if isinstance(written, str) else "rrule" in (written or ())
-    return rule or bool(spec.jitter_seconds) or spec.idempotency_key_template is not None
+    return (
+        rule
+        or bool(spec.jitter_seconds)
+        or spec.release != "exact"
+        or spec.tzdata_policy != "recompute"
+        or spec.idempotency_key_template is not None
+        or spec.payload_schema is not None
+    )
 
 
 def is_large(spec: JobSpec) -> bool:

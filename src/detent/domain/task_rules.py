@@ -19,6 +19,7 @@ _ABOUT_TICKS = {
     **dict.fromkeys(("missed_window", "max_missed", "misfire_grace_seconds"), NO_TICKS),
     **dict.fromkeys(("concurrent_policy", "max_concurrent"), OVERLAP),
     **dict.fromkeys(("jitter_seconds", "dst_gap", "dst_overlap", "day_match", "dialect"), NO_TICKS),
+    **dict.fromkeys(("release", "tzdata_policy"), NO_TICKS),
     **dict.fromkeys(("starts_at", "ends_at", "max_runs", "allow_past"), NO_TICKS),
     **dict.fromkeys(("expect_start_within", "expect_finish_within"), f"deadlines count from a tick, and {NO_TICKS}"),
     "idempotency_key_template": OWN_KEY,

@@ -11,7 +11,8 @@ from detent.domain.job import JobSpec
 from detent.domain.job_schedule import schedule_of
 from detent.domain.misfire import AUTOMATIC
 from detent.domain.registration import CursorPlace, PreparedJob, cursor_at, next_tick, place
-from detent.errors import RevisionMismatch, UsageError
+from detent.domain.schedule.zones import has_rules
+from detent.errors import Conflict, RevisionMismatch, UsageError
 from detent.store.db import Row
 
 Change = Literal["created", "updated", "unchanged"]
@@ -83,6 +84,7 @@ def edit_of(job: PreparedJob, row: Row) -> Edit:
     """The next tick is computed again only if the edit changes the schedule."""
     job.schedule.start_question()
     old = msgspec.json.decode(row["definition"], type=JobSpec)
+    _check_zone_rules(job, old, row)
     left = _runs_left(job.spec, old, row)
     if _same_schedule(job, old, row):
         tick = row["next_tick"]
@@ -96,6 +98,18 @@ def edit_of(job: PreparedJob, row: Row) -> Edit:
         return Edit(None, grace, left)
     where = NOWHERE if left == 0 else place(job, row["now"], row["last_tick"])
     return Edit(where, where.grace, left)
+
+
+def _check_zone_rules(job: PreparedJob, old: JobSpec, row: Row) -> None:
+    """Another field of the job must not be the way by which new rules of its zone are accepted."""
+    pinned, zone = row["zone_rules"], job.schedule.timezone
+    if pinned is None or job.spec.tzdata_policy != "refuse" or zone != old.timezone or has_rules(zone, pinned):
+        return
+    raise Conflict(
+        f"The job {row['name']!r} refuses the rules that the zone data of this node has for {zone} (tzdata_policy): "
+        "set tzdata_policy to recompute to accept them, or change the job on a node with the zone data "
+        f"{pinned.partition(':')[0]}."
+    )
 
 
 def _same_schedule(job: PreparedJob, old: JobSpec, row: Row) -> bool:

@@ -10,14 +10,19 @@ import asyncio
 from collections.abc import Sequence
 from uuid import UUID
 
+import msgspec
+
 from detent.contract.task import EnqueuedRun
 from detent.domain.documents import MAX_PAYLOAD_BYTES
 from detent.domain.identity import node_name
+from detent.domain.job import JobSpec
 from detent.domain.on_demand import NewRun, written_run
+from detent.domain.payload_schema import check_payload
 from detent.domain.refusal import nearest, pointer_to
 from detent.domain.roles import JobLimits, described
 from detent.errors import Conflict, ManyFaults, NotAuthorised, NotFound, UsageError
 from detent.jobs.secret_faults import payload_secrets, unknown_in_payload
+from detent.runtime.arithmetic import compute
 from detent.store import Store
 from detent.store.connection import Connection
 from detent.store.db import PoolName, Rejected
@@ -51,6 +56,8 @@ class RunEnqueuing:
         target = await self._target(job_id, name, tenant)
         checked = CheckedRuns(target, self._max_payload_bytes, may_refer=may_refer)
         checked.take(run)
+        if target.definition is not None:
+            await compute(check_payload, _spec_of(target.definition), run.payload)
         (enqueued,) = await self._write(checked, tenant, ())
         return enqueued
 
@@ -69,11 +76,13 @@ class RunEnqueuing:
         checked = CheckedRuns(target, self._max_payload_bytes, may_refer=may_refer)
         faults: list[UsageError] = []
         size = 0
+        # In the thread of computations: the check of one payload may take a few hundredths of a second.
+        mismatches = {} if target.definition is None else await compute(_mismatches, target.definition, runs)
         for position, run in enumerate(runs):
             if position % AT_A_TIME == 0 or size > LARGE_BYTES:
                 await asyncio.sleep(0)
             try:
-                size = checked.take(run)
+                size = checked.take(mismatches.get(position, run))
             except UsageError as fault:
                 faults.append(UsageError(fault.message, pointer_to("runs", position) + fault.pointer))
                 if len(faults) == MAX_FAULTS:
@@ -161,6 +170,24 @@ class CheckedRuns:
             f"The run would wait in the queue {queue!r}, and your roles are limited to {described(self._limits)}: "
             "leave queue out."
         )
+
+
+def _spec_of(definition: str) -> JobSpec:
+    return msgspec.json.decode(definition, type=JobSpec)
+
+
+def _mismatches(definition: str, runs: Sequence[NewRun | UsageError]) -> dict[int, UsageError]:
+    """The first payloads that do not match the schema of their job, by position."""
+    spec, found = _spec_of(definition), dict[int, UsageError]()
+    for position, run in enumerate(runs):
+        try:
+            if isinstance(run, NewRun):
+                check_payload(spec, run.payload)
+        except UsageError as fault:
+            found[position] = fault
+            if len(found) == MAX_FAULTS:
+                break
+    return found
 
 
 def _refused(faults: list[UsageError]) -> ManyFaults:

@@ -143,6 +143,8 @@ class TickExplainer:
                 span = await self._records.span_at(job["job"], facts.at)
                 if span is not None and span["opened"] == "paused":
                     return facts._replace(pause=JobEvent(span["since"], span["opened_by"], span["reason"]))
+            case "cancelled", "replaced":
+                return facts._replace(replaced_by=await self._records.entry_after(job["job"], facts.at))
             case "missed", "merged" if entry is not None:
                 return facts._replace(merged_into=await self._records.entry_after(job["job"], entry.last))
         return facts

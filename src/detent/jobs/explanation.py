@@ -26,6 +26,7 @@ REASONS = {
     "not retryable": " because its error is not retried",
     "lost": " because its worker was lost",
     "discarded": ", and was discarded",
+    "replaced": " because a later tick replaced it (concurrent_policy REPLACE)",
 }
 
 
@@ -54,8 +55,9 @@ class Leader(NamedTuple):
 class Facts(NamedTuple):
     """What is recorded about one instant of a job. `rule` None: no schedule was in force. `status` and `entry` are
     those of the tick, `run` is its run, `blocker` the run that kept it from starting. `pause`, `edit` and `deletion`
-    are the changes of the job that skipped the tick. `fires_at` is the tick plus the job's jitter. `unknown` is the
-    reason why the schedule of that time cannot be read."""
+    are the changes of the job that skipped the tick. `fires_at` is the tick plus the job's jitter or the delay
+    of its staggered release. `replaced_by`: the tick whose run took the place of this one. `unknown` is the reason why
+    the schedule of that time cannot be read."""
 
     job: str
     at: datetime
@@ -80,6 +82,7 @@ class Facts(NamedTuple):
     completed: bool = False
     skip: JobEvent | None = None
     merged_into: datetime | None = None
+    replaced_by: datetime | None = None
     held: ClusterHold | None = None
     unknown: str | None = None
 
@@ -210,8 +213,9 @@ class TickNarrator:
     def _to_come(self) -> str:
         facts = self.facts
         fires_at = facts.fires_at or facts.at
-        jitter = "" if fires_at == facts.at else f", {span(fires_at - facts.at)} after the tick because of jitter"
-        return f"It fires in {span(fires_at - facts.now)}{jitter}."
+        cause = "jitter" if facts.rule is None or not facts.rule.schedule.staggered else "its staggered release"
+        delay = "" if fires_at == facts.at else f", {span(fires_at - facts.at)} after the tick because of {cause}"
+        return f"It fires in {span(fires_at - facts.now)}{delay}."
 
     def _in_pause(self) -> str:
         pause = self.facts.pause
@@ -292,6 +296,8 @@ class TickNarrator:
 
     def _ran(self, run: Run) -> Iterator[str]:
         yield f"It became run {run.id}, which {self._state(run)}."
+        if self.facts.replaced_by is not None:
+            yield f"The tick that replaced it is {self.when(self.facts.replaced_by)}."
         for attempt in run.attempts:
             yield self._attempt(attempt, run)
         if run.status == "running" and run.started_at is not None:

@@ -12,12 +12,15 @@ from functools import partial
 from typing import NamedTuple, TypeVar
 from uuid import UUID
 
+import msgspec
 from msgspec import UNSET
 
 from detent.contract.job import IfBusy, Job, OnResume
 from detent.contract.tick import Skip
 from detent.domain.documents import MAX_PAYLOAD_BYTES, check_size, check_text, encode_json, plain
 from detent.domain.identity import RunKey
+from detent.domain.job import JobSpec
+from detent.domain.payload_schema import check_payload
 from detent.domain.schedule import Schedule
 from detent.domain.schedule.schedule import NO_LIMIT
 from detent.domain.schedule.steps import Steps
@@ -43,6 +46,7 @@ from detent.store.tasks import JOB_GONE, trigger
 from detent.store.tenants import payload_limit
 
 Result = TypeVar("Result")
+HAS_SCHEMA = '"payload_schema"'
 ChangeVerb = Callable[[Connection, Row], Awaitable[Result]]
 
 
@@ -163,6 +167,8 @@ class JobLifecycle:
             text = encode_json(_checked_payload(payload, limit))
             secrets = payload_secrets(payload, allowed=may_refer)
         row = await self._store.jobs.to_change(tenant, job_id)
+        if HAS_SCHEMA in row["definition"]:
+            await compute(check_payload, msgspec.json.decode(row["definition"], type=JobSpec), payload)
 
         async def start(connection: Connection) -> RunKey:
             await keep(connection, tenant, secrets)

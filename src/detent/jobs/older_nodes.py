@@ -21,6 +21,8 @@ TARGETS = 28
 """The last migration of the release that came with topics, Celery, callbacks, templates and dead_letter_topic."""
 SCHEDULES_OF_OTHERS = 29
 """The migration that came with the aws dialect, five fields in the quartz dialect, and `H` by name."""
+TICK_OPTIONS = 30
+"""The migration of the release that came with payload_schema, release and tzdata_policy."""
 FORMER_PRIORITIES = range(10)
 
 
@@ -43,6 +45,10 @@ def _newest_part(spec: JobSpec) -> tuple[int, str] | None:
     """The migration that a node has to know to read the job, and why; None: nodes of all versions read it."""
     if (part := _new_part_of_schedule(spec)) is not None:
         return SCHEDULES_OF_OTHERS, part
+    if spec.payload_schema is not None:
+        return TICK_OPTIONS, "has a payload_schema"
+    if spec.release != "exact" or spec.tzdata_policy != "recompute":
+        return TICK_OPTIONS, f"has {'release' if spec.release != 'exact' else 'tzdata_policy'}"
     if spec.dead_letter_topic is not None:
         return TARGETS, "has a dead_letter_topic"
     if (part := _new_part_of_target(spec.target)) is not None:

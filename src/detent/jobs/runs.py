@@ -4,10 +4,16 @@ from __future__ import annotations
 
 from uuid import UUID
 
+import msgspec
+from msgspec import UNSET
+
 from detent.domain.audit_event import of_runs
 from detent.domain.identity import RunKey, run_id
+from detent.domain.job import JobSpec
+from detent.domain.payload_schema import check_payload
 from detent.domain.states import FINAL, RunStatus
-from detent.errors import Conflict, RunNotFound
+from detent.errors import Conflict, RunNotFound, UsageError
+from detent.runtime.arithmetic import compute
 from detent.store import Store
 from detent.store.audit_log import record
 from detent.store.connection import Connection
@@ -15,7 +21,7 @@ from detent.store.db import PoolName
 from detent.store.jobs import DEFAULT_TENANT, number_of
 from detent.store.reruns import rerun
 from detent.store.runs import cancel, status_on
-from detent.store.tasks import rerun_on_demand
+from detent.store.tasks import read_to_rerun, rerun_on_demand
 
 
 class RunCommands:
@@ -76,8 +82,23 @@ async def _retry(connection: Connection, key: RunKey, tenant: int) -> RunKey:
 
 
 async def _enqueue_again(connection: Connection, key: RunKey, tenant: int) -> RunKey:
+    definition, payload = await read_to_rerun(connection, key)
+    if definition is not None:
+        await compute(_check_again, key, definition, payload)
     again = await rerun_on_demand(connection, key)
     if again is None:
         raise Conflict(f"The job of the run {run_id(key)} is deleted: its runs cannot be run again.")
     await record(connection, of_runs("run.retry", tenant, [key], {"again": str(run_id(again))}))
     return again
+
+
+def _check_again(key: RunKey, definition: str, payload: str | None) -> None:
+    """The schema of the job may be newer than the run."""
+    spec = msgspec.json.decode(definition, type=JobSpec)
+    try:
+        check_payload(spec, UNSET if payload is None else msgspec.json.decode(payload))
+    except UsageError as fault:
+        raise Conflict(
+            f"The run {run_id(key)} cannot be run again, because its job has another payload_schema now: "
+            f"{fault.message}"
+        ) from fault

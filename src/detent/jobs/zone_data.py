@@ -1,6 +1,9 @@
 """A new release of the zone data moves next ticks. The span of ticks of every job in a zone records the release by
 which it was computed, because past ticks cannot be computed again from data that is gone.
 
+A job with tzdata_policy `refuse` is left alone if its zone has other rules by the new release: no node with these rules
+fires it, and it is set aside where it is due (`domain/schedule/zones.py`), until an operator accepts them.
+
 A due tick stays due. A future tick is computed again after the last one that fired. A local time that has fired does
 not fire again because the new data moves it to later.
 """
@@ -11,9 +14,13 @@ from collections.abc import Sequence
 from datetime import datetime
 from functools import partial
 
+import msgspec
+
+from detent.domain.job import JobSpec
 from detent.domain.misfire import AUTOMATIC
 from detent.domain.registration import CursorPlace
 from detent.domain.schedule import Schedule
+from detent.domain.schedule.zones import has_rules
 from detent.errors import UsageError
 from detent.jobs.edits import NOWHERE
 from detent.jobs.moves import end_of, schedule_of_row, span_of
@@ -27,6 +34,7 @@ log = logger("jobs")
 
 AT_ONCE = 500
 ITSELF = "detent"
+MAX_NAMED = 20
 
 
 class ZoneDataRenewal:
@@ -49,6 +57,11 @@ class ZoneDataRenewal:
         return moved
 
     async def _renew_some(self, rows: Sequence[Row], release: str) -> int:
+        refused = {row["job"] for row in rows if _refuses(row)}
+        if refused:
+            names = [row["name"] for row in rows if row["job"] in refused]
+            log.warning("jobs refuse the new rules of their zones", jobs=names[:MAX_NAMED], release=release)
+            rows = [row for row in rows if row["job"] not in refused]
         moves = [each for each in map(_move_of, rows) if each is not None]
         changed = {each.row["job"] for each in moves}
         same = [(row["job"], row["generation"], end_of(row)) for row in rows if row["job"] not in changed]
@@ -62,6 +75,13 @@ class ZoneDataRenewal:
             except Moved:  # it has fired or was changed meanwhile, by a node with its own data
                 log.info("job not changed: it has fired or was edited", job=each.row["name"])
         return count
+
+
+def _refuses(row: Row) -> bool:
+    """Whether it is a job with tzdata_policy `refuse` whose zone has other rules now."""
+    if row["zone_rules"] is None:
+        return False
+    return not has_rules(msgspec.json.decode(row["definition"], type=JobSpec).timezone, row["zone_rules"])
 
 
 async def _move(each: CursorMove, connection: Connection) -> None:

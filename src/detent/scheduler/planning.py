@@ -168,7 +168,7 @@ class TickPlanner:
         known = self._followings.get(number)
         if known is not None and known.schedule is schedule and known.tick == tick:
             return known.following, known.jittered
-        known = Following(schedule, tick, schedule.next_after(tick), schedule.jitter_seconds > 0)
+        known = Following(schedule, tick, schedule.next_after(tick), schedule.spreads)
         if len(self._followings) >= MAX_FOLLOWINGS:
             self._followings.clear()
         self._followings[number] = known

@@ -62,6 +62,9 @@ class JobFields(TypedDict, total=False):
     concurrency_limit: int | None
     concurrency_rate: float | None
     concurrency_scope: Literal["job", "tenant"]
+    payload_schema: Mapping[str, Any] | None
+    release: Literal["exact", "staggered"]
+    tzdata_policy: Literal["recompute", "refuse"]
 
 
 class ScheduledFields(JobFields, total=False):

@@ -216,7 +216,21 @@ class Task(Generic[P, R]):
     def _new_runs(self, calls: Sequence[TaskCall[P, R]]) -> list[NewRun]:
         if len(calls) > MAX_RUNS_AT_ONCE:
             raise UsageError(f"{len(calls)} runs are more than {MAX_RUNS_AT_ONCE:,}: enqueue them in several parts.")
-        return [_new_run({**self._options, **self._checked(call).task._options}, call.payload) for call in calls]
+        made = [_new_run({**self._options, **self._checked(call).task._options}, call.payload) for call in calls]
+        if self.document.get("payload_schema") is not None:
+            self._check_payloads(made)
+        return made
+
+    def _check_payloads(self, runs: Sequence[NewRun]) -> None:
+        """Here, because the SQL functions that enqueue in a transaction of the caller cannot."""
+        import msgspec
+
+        from detent.domain.payload_schema import read_payload_schema
+
+        schema = read_payload_schema(self.document["payload_schema"])
+        for run in runs:
+            if run.payload is not msgspec.UNSET or self.document.get("payload") is None:
+                schema.check(None if run.payload is msgspec.UNSET else msgspec.to_builtins(run.payload))
 
     def _checked(self, call: TaskCall[P, R]) -> TaskCall[P, R]:
         if not isinstance(call, TaskCall):

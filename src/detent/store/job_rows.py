@@ -10,7 +10,7 @@ import msgspec
 
 from detent.contract.job import Job, JobStatus
 from detent.domain.job import JobSpec
-from detent.domain.job_schedule import Descriptions
+from detent.domain.job_schedule import Descriptions, first_not_skipped
 from detent.domain.registration import CursorPlace, PreparedJob
 from detent.domain.states import CODES, RunStatus
 from detent.store.db import Row
@@ -26,7 +26,7 @@ def jobs_of(rows: Sequence[Row]) -> list[Job]:
 
 def _job_of(row: Row, descriptions: Descriptions) -> Job:
     spec = msgspec.json.decode(row["definition"], type=JobSpec)
-    past = row["past_status"]
+    past, skips = row["past_status"], row["skips"] or []
     return _document(
         spec,
         description=descriptions.of(spec, row["tenant"], row["created_at"]),
@@ -38,7 +38,10 @@ def _job_of(row: Row, descriptions: Descriptions) -> Job:
         paused_by=row["paused_by"],
         paused_until=row["paused_until"],
         on_resume=row["on_resume"],
-        next_run_at=row["next_tick"],
+        next_run_at=first_not_skipped(spec, row["job"], row["created_at"], row["next_tick"], skips)
+        if skips
+        else row["next_tick"],
+        skipped_ticks=skips,
         last_run_at=row["last_run_at"],
         last_status=RunStatus(row["live_status"]) if row["live_status"] else STATUSES.get(past),
         revision=row["revision"],

@@ -58,6 +58,7 @@ class Upcoming(NamedTuple):
     target: str
     next_tick: datetime
     fire_at: datetime
+    skipped: bool = False
 
 
 class RecentRun(NamedTuple):

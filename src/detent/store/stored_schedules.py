@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import msgspec
 
-from detent.domain.schedule import Schedule, ScheduleError
+from detent.domain.schedule import OtherZoneRules, Schedule, ScheduleError
 from detent.errors import DetentError
 
 # A parsed schedule takes a few kilobytes at most. Beyond this many, the oldest are read again when they are due.
@@ -12,7 +12,7 @@ MAX_CACHED = 50_000
 
 
 class UnreadableSchedule(DetentError):  # noqa: N818 - it says what is wrong
-    """A job's schedule is missing, or was written by a newer version."""
+    """A job's schedule is missing, was written by a newer version, or refuses the zone data of this process."""
 
 
 def read_schedule(number: int, stored: str | None) -> Schedule:
@@ -21,6 +21,8 @@ def read_schedule(number: int, stored: str | None) -> Schedule:
         raise UnreadableSchedule(f"Schedule {number} is not in the table of schedules: edit the job to write it again.")
     try:
         return Schedule.from_stored(msgspec.json.decode(stored))
+    except OtherZoneRules as error:
+        raise UnreadableSchedule(error.message) from error
     except ScheduleError as error:
         raise UnreadableSchedule(f"Schedule {number} cannot be read by this version of detent: {error}") from error
     except Exception as error:

@@ -60,7 +60,7 @@ class TaskHead(NamedTuple):
 
 class EnqueueTarget(NamedTuple):
     """A job that runs are enqueued of. `max_payload_bytes` None: the tenant has no limit of its own. `older`: a node
-    whose code does not know on-demand runs, and its version."""
+    whose code does not know on-demand runs, and its version. `definition`: that of a job with a payload_schema."""
 
     job: int
     name: str
@@ -70,6 +70,7 @@ class EnqueueTarget(NamedTuple):
     now: datetime
     older: int | None
     older_version: str | None
+    definition: str | None = None
 
 
 ConcurrencyKey = tuple[int, str]
@@ -271,6 +272,13 @@ async def redrive_on_demand(
 ) -> list[RunKey]:
     rows = await connection.fetch(sql.task.REDRIVE.text, *zip(*keys, strict=True), tenant, limit, limits)
     return [key_of(row) for row in rows]
+
+
+async def read_to_rerun(connection: Connection, key: RunKey) -> tuple[str | None, str | None]:
+    """The definition of the job of a finished run, if it has a payload_schema, and the payload of the run, if it has
+    one; both as JSON."""
+    rows = await connection.fetch(sql.task.READ_TO_RERUN.text, *key)
+    return (rows[0]["definition"], rows[0]["payload"]) if rows else (None, None)
 
 
 async def rerun_on_demand(connection: Connection, key: RunKey) -> RunKey | None:

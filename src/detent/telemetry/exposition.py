@@ -206,7 +206,7 @@ def _runs(metrics: Metrics) -> Iterator[Metric]:
 def _spans(metrics: Metrics) -> Iterator[Metric]:
     from prometheus_client.core import HistogramMetricFamily
 
-    text = "From the tick to the start of its first attempt, jitter_seconds included."
+    text = "From the tick to the start of its first attempt, jitter_seconds included, a staggered release not."
     lateness = HistogramMetricFamily("detent_start_lateness_seconds", text)
     lateness.add_metric([], *_buckets(metrics.lateness))
     yield lateness

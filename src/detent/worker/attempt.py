@@ -25,7 +25,7 @@ from detent.telemetry.metrics import Metrics
 from detent.worker.callbacks import CallbackTickets
 from detent.worker.capacity import WorkerCapacity
 from detent.worker.deadlines import Deadlines
-from detent.worker.definitions import with_own_payload
+from detent.worker.definitions import payload_fault, with_own_payload
 from detent.worker.execute import Runner, call_of, execute
 from detent.worker.held import HeldRun, HeldRuns, expire, is_running
 from detent.worker.promotion import Promoter
@@ -80,10 +80,12 @@ class Attempts:
         would occur again each time."""
         held.begun = True
         outcome: Outcome | NotBegun | None
+        fault: str | None = None
         try:
             if held.claim.serial >= MANUAL:
                 held.definition = await with_own_payload(self._store, held.claim, held.definition)
-            outcome = await self._try(held)
+                fault = payload_fault(held.claim, held.definition)
+            outcome = await self._try(held) if fault is None else Failed(fault, retryable=False)
         except asyncio.CancelledError:
             if held.stop:
                 outcome = Cancelled("cancelled while it ran")

@@ -19,6 +19,7 @@ from typing import Any, TypeVar, assert_never
 from detent.domain.job import JobSpec, kind_of
 from detent.domain.retry import patient_delay, retry_delay
 from detent.domain.run import Accepted, Cancelled, Claim, Committed, Failed, GoneTarget, Outcome, Succeeded
+from detent.domain.schedule.stagger import stagger, stagger_start
 from detent.domain.states import CODES, END_CODES, Event, RunStatus
 from detent.errors import DetentError
 from detent.runtime import failpoints
@@ -40,6 +41,7 @@ log = logger("settle")
 
 BATCH = 1000
 STATEMENTS = 2
+NOTHING = timedelta(0)
 FINAL_WRITES_SECONDS = 1.0
 ENDS = {status: CODES[status] for status in (RunStatus.SUCCEEDED, RunStatus.DEAD, RunStatus.CANCELLED)}
 SUCCEEDED, DEAD, CANCELLED = (END_CODES[event] for event in (Event.SUCCEED, Event.EXHAUST, Event.CANCEL))
@@ -120,6 +122,8 @@ class Settler:
         self._tasks: set[asyncio.Task[None]] = set()
         self._pause = 0.0
         self._gone: set[Claim] = set()
+        # Of runs whose release was staggered: how long after their tick they were to start.
+        self._released: dict[Claim, timedelta] = {}
 
     def add(
         self,
@@ -134,6 +138,8 @@ class Settler:
         chance = random.random()
         if isinstance(outcome, Failed) and outcome.gone:
             self._gone.add(claim)
+        if spec is not None and spec.release == "staggered" and not claim.key.manual:
+            self._released[claim] = stagger(claim.job, stagger_start(spec.priority))
         try:
             writing = decide(claim, spec, outcome, started, finished, chance)
         except Exception as error:
@@ -146,6 +152,7 @@ class Settler:
             case None:
                 self._settled([claim], ())
                 self._count([Settlement(claim, started, finished, SUCCEEDED, target=_target(spec))])
+                self._released.pop(claim, None)
             case Settlement():
                 self._ends.append(writing if writing.status == SUCCEEDED else writing._replace(name=name))
             case PlannedRetry():
@@ -267,6 +274,8 @@ class Settler:
         unsuccessful = self._count(written)
         if unsuccessful or transitions.debug_enabled():
             self._log(written)
+        for item in batch if self._released else ():
+            self._released.pop(item.claim, None)
 
     def _report_gone(self, batch: Sequence[Settlement | PlannedRetry | Acceptance], written: Sequence[Writing]) -> None:
         """Only results that were accepted say that a target is gone."""
@@ -306,7 +315,7 @@ class Settler:
             return 0
         metrics = self._metrics
         if isinstance(written[0], Acceptance):
-            metrics.lateness.add(_lateness(written))
+            metrics.lateness.add(self._lateness(written))
             return len(written)
         by_target = _by_target(written)
         unsuccessful = len(written)
@@ -316,7 +325,7 @@ class Settler:
             for outcome in OUTCOMES:
                 metrics.attempts[target, outcome] += outcomes.count(outcome)
             unsuccessful -= outcomes.count("succeeded")
-        metrics.lateness.add(_lateness(written))
+        metrics.lateness.add(self._lateness(written))
         if isinstance(written[0], PlannedRetry):
             metrics.retries += len(written)
             return unsuccessful
@@ -332,6 +341,13 @@ class Settler:
             )
         return unsuccessful
 
+    def _lateness(self, written: Sequence[Writing]) -> list[timedelta]:
+        late = [item.started - item.claim.scheduled_at for item in written if item.claim.attempt == 1]
+        if self._released:
+            firsts = (item.claim for item in written if item.claim.attempt == 1)
+            late = [each - self._released.get(claim, NOTHING) for each, claim in zip(late, firsts, strict=True)]
+        return late
+
     async def _refuse_stale(self, unmatched: Sequence[Writing]) -> list[Writing]:
         """Record as stale, and return, those of these results that had not committed before."""
         committed = await self._store.live_runs.committed([item.claim for item in unmatched])
@@ -342,10 +358,6 @@ class Settler:
             transitions.log_some("warning", "result refused: this node no longer holds the run", refused)
             await self._store.live_runs.record_stale(self._node, late)
         return late
-
-
-def _lateness(written: Sequence[Writing]) -> list[timedelta]:
-    return [item.started - item.claim.scheduled_at for item in written if item.claim.attempt == 1]
 
 
 def _by_target(written: Sequence[Writing]) -> dict[Kind, Sequence[Writing]]:

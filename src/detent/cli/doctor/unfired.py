@@ -18,6 +18,16 @@ ADVICE = (
 )
 
 
+OTHER_RULES = (
+    "Accept the new rules with `detent job edit NAME --set tzdata_policy=recompute`, or install the former zone data."
+    " The leader retries at least every ten minutes."
+)
+
+
+def _advice(why: str) -> str:
+    return OTHER_RULES if "tzdata_policy" in why else ADVICE
+
+
 async def check_jobs(doctor: Doctor, job: int | None = None) -> list[CheckResult]:
     """Every job that cannot fire, by name, and what could not be checked."""
     try:
@@ -34,7 +44,7 @@ async def _set_aside(doctor: Doctor, job: int | None) -> list[CheckResult]:
     for row in rows:
         since = times.relative(times.written(row["since"]), times.now())
         text = f"The job {row['name']} was set aside {since}: its {row['kind']} cannot fire. {row['why']}"
-        found.append(CheckResult("jobs", "fail", text, ADVICE))
+        found.append(CheckResult("jobs", "fail", text, _advice(row["why"])))
     more = rows[0]["jobs"] - len(rows) if rows else 0
     if more:
         found.append(
@@ -55,7 +65,12 @@ async def _unreadable(doctor: Doctor, job: int | None) -> list[CheckResult]:
             why[row["schedule"]] = error.message
     jobs = await doctor.ask(sql.doctor.JOBS_OF_SCHEDULES, list(why), MAX_NAMED + 1) if why else []
     found += [
-        CheckResult("jobs", "fail", f"The job {row['name']} cannot fire. {why[row['schedule']]}", ADVICE)
+        CheckResult(
+            "jobs",
+            "fail",
+            f"The job {row['name']} cannot fire. {why[row['schedule']]}",
+            _advice(why[row["schedule"]]),
+        )
         for row in jobs[:MAX_NAMED]
     ]
     if len(jobs) > MAX_NAMED:

@@ -3,9 +3,10 @@
 from detent.domain.schedule.errors import ScheduleError
 from detent.domain.schedule.preview import PlannedTick, SchedulePreview, SuppressedTick
 from detent.domain.schedule.schedule import Schedule
-from detent.domain.schedule.zones import check_timezone, tzdata_version
+from detent.domain.schedule.zones import OtherZoneRules, check_timezone, tzdata_version
 
 __all__ = [
+    "OtherZoneRules",
     "PlannedTick",
     "Schedule",
     "ScheduleError",

@@ -28,7 +28,7 @@ from detent.domain.schedule.schedule import (
     stored_bounds,
 )
 from detent.domain.schedule.steps import Steps
-from detent.domain.schedule.zones import UTC_ZONE, Zone, load_zone
+from detent.domain.schedule.zones import UTC_ZONE, Zone, checked_rules, load_zone
 
 FORMS = "{'cron': …}, {'rrule': …}, {'every': …, 'anchor': …} or {'at': …}"
 LONGEST_JITTER = 86_400
@@ -50,6 +50,8 @@ class ScheduleOptions(NamedTuple):
     starts_at: datetime | None = None
     ends_at: datetime | None = None
     jitter_seconds: float = 0
+    stagger_ms: int | None = None
+    zone_rules: str | None = None
 
 
 DEFAULTS = ScheduleOptions()
@@ -206,7 +208,9 @@ def _wall_schedule(
 ) -> Schedule:
     if not real_time:
         stored |= {"dst_gap": options.dst_gap, "dst_overlap": options.dst_overlap}
-    stored |= stored_bounds(options.starts_at, options.ends_at, options.jitter_seconds)
+    stored |= stored_bounds(options.starts_at, options.ends_at, options.jitter_seconds, options.stagger_ms)
+    if options.zone_rules is not None and zone.name != "UTC":
+        stored["zone_rules"] = checked_rules(zone, options.zone_rules)
     resolver = Resolver(walls, zone, real_time=real_time, gap=options.dst_gap, overlap=options.dst_overlap)
     return Schedule(stored["kind"], WallTicks(resolver), zone, stored)
 
@@ -239,7 +243,7 @@ def _parse_every(value: Any, options: ScheduleOptions) -> Schedule:
 def _interval_schedule(every: int, anchor: int | None, options: ScheduleOptions) -> Schedule:
     zone = load_zone(options.timezone)
     stored: dict[str, Any] = {"kind": "interval", "every": format_every(every)}
-    stored |= stored_bounds(options.starts_at, options.ends_at, options.jitter_seconds)
+    stored |= stored_bounds(options.starts_at, options.ends_at, options.jitter_seconds, options.stagger_ms)
     return Schedule("interval", IntervalTicks(every, anchor), zone, stored)
 
 
@@ -262,7 +266,7 @@ def _never(zone: Zone) -> Schedule:
 
 def _once_stored(options: ScheduleOptions) -> dict[str, Any]:
     # The bounds of a one-off were checked above and say nothing more.
-    return {"kind": "once"} | stored_bounds(None, None, options.jitter_seconds)
+    return {"kind": "once"} | stored_bounds(None, None, options.jitter_seconds, options.stagger_ms)
 
 
 def _stored_moment(stored: Mapping[str, Any], name: str) -> datetime | None:
@@ -279,6 +283,8 @@ def schedule_from_stored(stored: Mapping[str, Any]) -> Schedule:
         starts_at=_stored_moment(stored, "starts_at"),
         ends_at=_stored_moment(stored, "ends_at"),
         jitter_seconds=stored.get("jitter_seconds", 0),
+        stagger_ms=stored.get("stagger_ms"),
+        zone_rules=stored.get("zone_rules"),
     )
     if kind == "cron":
         return _parse_cron_cached(stored["cron"], options)

@@ -12,6 +12,7 @@ from detent.domain.schedule.dst import Resolver
 from detent.domain.schedule.instants import HIGHEST_MS, LOWEST_MS, format_instant, from_ms, to_ms
 from detent.domain.schedule.interval import IntervalTicks
 from detent.domain.schedule.memo import IDENTITY, MEMO
+from detent.domain.schedule.stagger import stagger
 from detent.domain.schedule.steps import Steps
 from detent.domain.schedule.zones import Zone
 
@@ -142,13 +143,19 @@ class Schedule:
         starts_at: datetime | None = None,
         ends_at: datetime | None = None,
         jitter_seconds: float = 0,
+        stagger_ms: int | None = None,
+        zone_rules: str | None = None,
         steps: Steps = NO_LIMIT,
         new: bool = True,
     ) -> Schedule:
         """Reads any form of schedule; a ScheduleError says what is wrong with it and what to write. None never ticks.
+        `stagger_ms` and `zone_rules`: `domain/schedule/stagger.py` and `zones.py`.
         With `steps`, that and every later question to this schedule is refused beyond their limit. One that is not
         `new` is not searched for a first tick again."""
-        policy = (timezone, dst_gap, dst_overlap, day_match, dialect, starts_at, ends_at, jitter_seconds)
+        policy = (
+            *(timezone, dst_gap, dst_overlap, day_match, dialect, starts_at, ends_at, jitter_seconds, stagger_ms),
+            zone_rules,
+        )
         if isinstance(spec, str):
             found = PARSED.get((spec, policy))
             if found is not None:
@@ -210,6 +217,15 @@ class Schedule:
     @property
     def jitter_seconds(self) -> float:
         return float(self._stored.get("jitter_seconds", 0))
+
+    @property
+    def spreads(self) -> bool:
+        """Whether its jobs fire later than they tick, by jitter or by a staggered release."""
+        return "jitter_seconds" in self._stored or "stagger_ms" in self._stored
+
+    @property
+    def staggered(self) -> bool:
+        return "stagger_ms" in self._stored
 
     @property
     def at(self) -> datetime | None:
@@ -302,14 +318,18 @@ class Schedule:
         return self._ticks.seen_from(asked).count(low, high) if low < high else 0
 
     def jitter(self, job_key: int, tick: datetime) -> timedelta:
-        """How much later than its tick a run is released: the same on every node, in every replay.
+        """How much later than its tick a run is released, by jitter or staggered: the same on every node, in every
+        replay.
 
         It stays below the distance to the next tick, so that runs keep the order of their ticks.
         """
-        widest = int(self.jitter_seconds * 1000)
-        if widest <= 0:
+        if not self.spreads:
             return timedelta(0)
         following = self.next_after(tick)
+        if self.staggered:
+            delay = stagger(job_key, self._stored["stagger_ms"])
+            return delay if following is None else min(delay, following - tick - timedelta(milliseconds=1))
+        widest = int(self.jitter_seconds * 1000)
         if following is not None:
             widest = min(widest, to_ms(following) - to_ms(tick) - 1)
         digest = hashlib.blake2b(f"{job_key}:{to_ms(tick)}".encode(), digest_size=8).digest()
@@ -336,7 +356,9 @@ def _ceil_ms(moment: datetime) -> int:
     return whole + 1 if moment.microsecond % 1000 else whole
 
 
-def stored_bounds(starts_at: datetime | None, ends_at: datetime | None, jitter: float) -> dict[str, Any]:
+def stored_bounds(
+    starts_at: datetime | None, ends_at: datetime | None, jitter: float, stagger_ms: int | None = None
+) -> dict[str, Any]:
     """The part of the stored form that every kind has; defaults are left out."""
     stored: dict[str, Any] = {}
     if starts_at is not None:
@@ -345,4 +367,6 @@ def stored_bounds(starts_at: datetime | None, ends_at: datetime | None, jitter: 
         stored["ends_at"] = format_instant(ends_at)
     if jitter:
         stored["jitter_seconds"] = int(jitter) if jitter == int(jitter) else jitter
+    if stagger_ms is not None:
+        stored["stagger_ms"] = stagger_ms
     return stored

@@ -8,6 +8,7 @@ every node that has the same wheel computes the same ticks.
 from __future__ import annotations
 
 import functools
+import hashlib
 import importlib
 import zoneinfo
 from bisect import bisect_right
@@ -158,6 +159,50 @@ def _suggest(name: str) -> str:
 def tzdata_version() -> str:
     """The IANA release that counts, for example '2026f'."""
     return str(importlib.import_module("tzdata").IANA_VERSION)
+
+
+OUR_RULES = "ours"
+RULES_FROM, RULES_UNTIL = 1_767_225_600, 2_398_377_600
+"""What counts as the rules of a zone: its offsets from 2026 to 2045, and from there on by the rule that ends them."""
+
+
+class OtherZoneRules(ScheduleError):  # noqa: N818 - it says what is wrong
+    """A job whose ticks were computed by other rules of its zone than those of this process, and which refuses them."""
+
+
+def checked_rules(zone: Zone, pinned: str) -> str:
+    """The rules of a zone, as a release of the zone data and a digest; `pinned` are those that they have to be,
+    whatever the release is. OtherZoneRules: they are others."""
+    ours = zone_rules(zone.name)
+    if pinned == OUR_RULES:
+        return ours
+    if has_rules(zone.name, pinned):
+        return pinned
+    raise OtherZoneRules(
+        f"Its ticks were computed by zone data {pinned.partition(':')[0]}, and zone data {tzdata_version()} has other "
+        f"rules for {zone.name}, which the job refuses: set its tzdata_policy to recompute to accept them, or install "
+        "the release by which it was computed.",
+        "/tzdata_policy",
+    )
+
+
+def has_rules(name: str, pinned: str) -> bool:
+    """Whether the zone of this name has these rules in this process."""
+    return zone_rules(name).partition(":")[2] == pinned.partition(":")[2]
+
+
+@functools.lru_cache(maxsize=1024)
+def zone_rules(name: str) -> str:
+    zone = load_zone(name)
+    parts: list[str] = []
+    at, offset = RULES_FROM, None
+    while at < RULES_UNTIL:
+        segment = zone.segment(at)
+        if segment.offset != offset:  # a segment may also end where nothing changes
+            offset = segment.offset
+            parts.append(f"{at}:{offset}")
+        at = segment.end
+    return f"{tzdata_version()}:{hashlib.sha256(' '.join(parts).encode()).hexdigest()[:16]}"
 
 
 UTC_ZONE = Zone("UTC", UTC)

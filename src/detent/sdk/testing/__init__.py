@@ -10,8 +10,8 @@ wait for the clock. A function that raises is retried as its job says. A tick wh
 retry follows the job's `concurrent_policy`. Moving the clock runs what becomes due, one after another, in the test's
 own thread. Five things are simpler than in production: a function takes no time, so nothing times out; for the same
 reason the limits of concurrency keys never hold a run back; the wait before a retry is always the longest that the
-policy allows, without jitter; a tick is not spread by `jitter_seconds`; and `H` in a cron expression stands for another
-minute. Only jobs that call a function of the app run.
+policy allows, without jitter; a tick is not spread by `jitter_seconds` or `release`; and `H` in a cron expression
+stands for another minute. Only jobs that call a function of the app run.
 """
 
 from __future__ import annotations

@@ -5,7 +5,10 @@ SELECT j.job, j.id, j.tenant, j.name, j.status, j.revision, j.definition, j.owne
        c.next_tick, CASE WHEN j.status = 'paused' THEN j.opened_by END AS paused_by, j.paused_until,
        CASE WHEN j.status = 'paused' THEN coalesce(j.on_resume, 'skip') END AS on_resume,
        coalesce(live.scheduled_at, past.scheduled_at) AS last_run_at, live.status AS live_status,
-       past.status AS past_status
+       past.status AS past_status,
+       CASE WHEN c.skips THEN ARRAY(
+           SELECT s.tick FROM skips s WHERE s.job = j.job AND s.tick >= c.next_tick ORDER BY s.tick LIMIT 1000) END
+         AS skips
   FROM unnest($1::bigint[]) WITH ORDINALITY AS v (job, position)
   JOIN jobs j USING (job)
   JOIN cursors c USING (job)

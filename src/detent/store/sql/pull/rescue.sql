@@ -43,7 +43,7 @@ history AS (
     INSERT INTO run_history (job, scheduled_at, token, node, started_at, finished_at, serial, revision, attempt, status,
         reason, key, payload)
     SELECT job, scheduled_at, token, owner, started_at, now(), serial, revision, attempt, CASE WHEN dead THEN 2
-           ELSE 3 END, 'lost', key, payload
+           ELSE 3 END, CASE WHEN replaced AND NOT dead THEN 'replaced' ELSE 'lost' END, key, payload
       FROM locked WHERE dead OR stop
     ON CONFLICT (job, scheduled_at, serial) DO NOTHING),
 returned AS (                                       -- as in rescue

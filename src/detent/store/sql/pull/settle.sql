@@ -18,9 +18,11 @@ leases AS MATERIALIZED (
 ended AS MATERIALIZED (
     SELECT leases.*, r.attempt, r.revision, r.crashes, r.lost_alone, r.queue, r.priority, r.once, r.key, r.payload,
            CASE WHEN r.cancel AND leases.status IS DISTINCT FROM 1 THEN 3 ELSE leases.status END AS final,
-           CASE WHEN r.cancel AND leases.status IS DISTINCT FROM 1 THEN 'cancelled' ELSE leases.reason END AS why
+           CASE WHEN NOT r.cancel OR leases.status IS NOT DISTINCT FROM 1 THEN leases.reason
+                WHEN r.replaced THEN 'replaced' ELSE 'cancelled' END AS why
       FROM (SELECT * FROM leases ORDER BY job, lane) leases CROSS JOIN LATERAL (
-        SELECT attempt, revision, crashes, lost_alone, queue, priority, once, cancel, key, payload FROM live_runs
+        SELECT attempt, revision, crashes, lost_alone, queue, priority, once, cancel, replaced, key, payload
+          FROM live_runs
          WHERE job = leases.job AND lane = leases.lane AND scheduled_at = leases.scheduled_at AND serial = leases.serial
            AND token = leases.token
            AND owner = -leases.worker FOR UPDATE) r),

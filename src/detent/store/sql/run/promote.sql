@@ -1,11 +1,12 @@
 -- Start runs that wait for their predecessor (QUEUE waits in lane -1, REPLACE in lane -2). $1 jobs, NULL: all; $2
 -- limit. Every claim runs this: a predecessor may end in many ways, and not all of them promote its successor. A run
--- that is to be replaced is cancelled; if no worker has it, it ends here (status 3 is cancelled). If no other run
--- blocks it, the waiting run takes lane 0: as a new row under that key, because an insert that finds the key taken does
--- nothing where an update would fail. A run in any lane blocks it: the job may have had more lanes before it was
--- edited. A job that has several lanes now takes a waiting run as soon as one of them is free. Returns the jobs with
--- what happened: promoted, promoted and now waiting for a place of its concurrency key (run/admit), replaced (no worker
--- had it), asked to stop.
+-- that is to be replaced is cancelled; if no worker has it, it ends here (status 3 is cancelled), and otherwise its
+-- owner ends it with the reason `replaced`, unless an operator had cancelled it before. If no other run blocks it, the
+-- waiting run takes lane 0: as a new row under that key, because an insert that finds the key taken does nothing where
+-- an update would fail. A run in any lane blocks it: the job may have had more lanes before it was edited. A job that
+-- has several lanes now takes a waiting run as soon as one of them is free. Returns the jobs with what happened:
+-- promoted, promoted and now waiting for a place of its concurrency key (run/admit), replaced (no worker had it), asked
+-- to stop.
 WITH old AS MATERIALIZED (
     SELECT r.* FROM live_runs w JOIN cursors c ON c.job = w.job AND c.lanes <= 1
       JOIN live_runs r ON r.job = w.job AND r.lane >= 0
@@ -16,11 +17,12 @@ ended AS (DELETE FROM live_runs r USING old o WHERE r.job = o.job AND r.lane = o
 history AS (
     INSERT INTO run_history (job, scheduled_at, token, finished_at, serial, revision, attempt, status, reason,
                              key, payload)
-    SELECT job, scheduled_at, token, now(), serial, revision, attempt, 3, 'replaced', key, payload
+    SELECT job, scheduled_at, token, now(), serial, revision, attempt, 3,
+           CASE WHEN cancel AND replaced IS NULL THEN 'cancelled' ELSE 'replaced' END, key, payload
       FROM old WHERE owner IS NULL
     ON CONFLICT (job, scheduled_at, serial) DO NOTHING),
 asked AS (
-    UPDATE live_runs r SET cancel = true
+    UPDATE live_runs r SET cancel = true, replaced = true
       FROM old o WHERE r.job = o.job AND r.lane = o.lane AND o.owner IS NOT NULL),
 waiting AS MATERIALIZED (
     SELECT w.*, c.lanes FROM live_runs w JOIN cursors c ON c.job = w.job

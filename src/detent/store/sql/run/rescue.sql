@@ -27,7 +27,8 @@ history AS (
     INSERT INTO run_history (job, scheduled_at, token, node, started_at, finished_at, serial, revision, attempt, status,
                              reason, key, payload)
     SELECT job, scheduled_at, token, owner, started_at, now(), serial, revision, attempt,
-           CASE WHEN dead THEN 2 ELSE 3 END, 'lost', key, payload
+           CASE WHEN dead THEN 2 ELSE 3 END, CASE WHEN replaced AND NOT dead THEN 'replaced' ELSE 'lost' END, key,
+           payload
       FROM locked WHERE dead OR stop
     ON CONFLICT (job, scheduled_at, serial) DO NOTHING),
 -- least: a smallint must not overflow, however often the other runs of its nodes crash.

@@ -1,7 +1,8 @@
 -- Settle runs: delete the live row, write history. $1 node; arrays: $2 job, $3 scheduled_at, $4 token, $5 started, $6
 -- finished, $7 lane, $8 serial, $9 status, $10 reason, $11 result, $12 outcome, $13 error and $14 traceback of the
 -- attempt. Returns what was not settled; run/find_settled then distinguishes a repeated settle from a lost claim.
--- Status 1 is succeeded: its attempts are recorded only if there was more than one.
+-- Status 1 is succeeded: its attempts are recorded only if there was more than one. Status 3 is cancelled: only the
+-- live row says whether the next tick did it.
 WITH batch AS MATERIALIZED (
     SELECT * FROM unnest($2::bigint[], $3::timestamptz[], $4::bigint[], $5::timestamptz[], $6::timestamptz[],
                          $7::integer[], $8::integer[], $9::smallint[], $10::text[], $11::text[], $12::text[],
@@ -12,7 +13,7 @@ WITH batch AS MATERIALIZED (
 -- Locks in key order. The sub-select keeps this a probe per row, whatever size the table had when it was planned.
 locked AS MATERIALIZED (
     SELECT batch.*, r.* FROM batch CROSS JOIN LATERAL (
-        SELECT attempt, revision, key, payload FROM live_runs
+        SELECT attempt, revision, replaced, key, payload FROM live_runs
          WHERE job = batch.job AND lane = batch.lane AND scheduled_at = batch.scheduled_at AND serial = batch.serial
            AND token = batch.token AND owner = $1 FOR UPDATE) r),
 -- By key, never by the ctid of `locked`: after a wait, that names a version which this snapshot cannot see. Never by a
@@ -27,8 +28,8 @@ ended AS MATERIALIZED (SELECT * FROM locked WHERE ((job, lane) IN (SELECT job, l
 history AS (
     INSERT INTO run_history (job, scheduled_at, token, node, started_at, finished_at, serial, revision, attempt, status,
                              reason, result, key, payload)
-    SELECT job, scheduled_at, token, $1, started, finished, serial, revision, attempt, status, reason, result, key,
-           payload
+    SELECT job, scheduled_at, token, $1, started, finished, serial, revision, attempt, status,
+           CASE WHEN replaced AND status = 3 THEN 'replaced' ELSE reason END, result, key, payload
       FROM ended),
 recorded_attempts AS (
     INSERT INTO attempts (job, scheduled_at, serial, token, node, started_at, finished_at, attempt, outcome, error,

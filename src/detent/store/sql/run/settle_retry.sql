@@ -11,7 +11,7 @@ WITH batch AS MATERIALIZED (
      ORDER BY job, lane),
 locked AS MATERIALIZED (
     SELECT batch.*, r.* FROM batch CROSS JOIN LATERAL (
-        SELECT attempt, revision, cancel, key, payload FROM live_runs
+        SELECT attempt, revision, cancel, replaced, key, payload FROM live_runs
          WHERE job = batch.job AND lane = batch.lane AND scheduled_at = batch.scheduled_at
            AND serial = batch.serial AND token = batch.token AND owner = $1 FOR UPDATE) r),
 recorded_attempts AS (
@@ -24,7 +24,8 @@ deleted AS (
 history AS (
     INSERT INTO run_history (job, scheduled_at, token, node, started_at, finished_at, serial, revision, attempt, status,
                              reason, key, payload)
-    SELECT job, scheduled_at, token, $1, started, finished, serial, revision, attempt, 3, 'cancelled', key, payload
+    SELECT job, scheduled_at, token, $1, started, finished, serial, revision, attempt, 3,
+           CASE WHEN replaced THEN 'replaced' ELSE 'cancelled' END, key, payload
       FROM locked WHERE cancel),
 retried AS (
     UPDATE live_runs r SET owner = NULL, started_at = NULL, attempt = r.attempt + 1, not_before = now() + locked.delay

@@ -1,8 +1,9 @@
 -- The job that runs are enqueued of, by id or by name, with what decides whether they may be. `older`: a node whose
 -- code does not know on-demand runs, which came with migration 21. $1 tenant, $2 id or NULL, $3 name or NULL, $4 limits
--- of the caller or NULL
+-- of the caller or NULL. Only a definition with a payload_schema is returned: most have none, and some are large.
 SELECT j.job, j.name, q.name AS queue, j.tags, t.max_payload_bytes, now() AS now,
-       o.node AS older, o.version AS older_version
+       o.node AS older, o.version AS older_version,
+       CASE WHEN j.definition ? 'payload_schema' THEN j.definition::text END AS definition
   FROM jobs j
   JOIN cursors c USING (job)
   JOIN queues q ON q.queue = c.queue

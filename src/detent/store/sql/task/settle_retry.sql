@@ -8,7 +8,8 @@ WITH batch AS MATERIALIZED (
      ORDER BY job, lane),
 locked AS MATERIALIZED (
     SELECT batch.*, r.* FROM batch CROSS JOIN LATERAL (
-        SELECT attempt, crashes, lost_alone, queue, revision, priority, once, cancel, key, payload FROM live_runs
+        SELECT attempt, crashes, lost_alone, queue, revision, priority, once, cancel, replaced, key, payload
+          FROM live_runs
          WHERE job = batch.job AND lane = batch.lane AND scheduled_at = batch.scheduled_at
            AND serial = batch.serial AND token = batch.token AND owner = $1 FOR UPDATE) r),
 recorded_attempts AS (
@@ -21,7 +22,8 @@ deleted AS (                                 -- by lane, as in run/settle of tas
 history AS (
     INSERT INTO run_history (job, scheduled_at, token, node, started_at, finished_at, serial, revision, attempt, status,
                              reason, key, payload)
-    SELECT job, scheduled_at, token, $1, started, finished, serial, revision, attempt, 3, 'cancelled', key, payload
+    SELECT job, scheduled_at, token, $1, started, finished, serial, revision, attempt, 3,
+           CASE WHEN replaced THEN 'replaced' ELSE 'cancelled' END, key, payload
       FROM locked WHERE cancel AND ((job, lane) IN (SELECT job, lane FROM deleted)) IS TRUE),
 returned AS (
     INSERT INTO backlog (job, scheduled_at, not_before, token, serial, queue, revision, priority, attempt, crashes,
