@@ -38,6 +38,7 @@ from detent.domain.schedule import Schedule, ScheduleError
 from detent.domain.schedule.cautions import cautions
 from detent.domain.schedule.cron_fields import uses_hash
 from detent.domain.schedule.keys import check_key_template
+from detent.domain.schedule.schedule import COMBINED
 from detent.domain.schedule.steps import QUESTION_STEPS, Steps
 from detent.domain.sensitive import literal_secrets, literal_warnings
 from detent.domain.target_rules import check_target
@@ -127,7 +128,7 @@ class Timings:
         self._steps.spent = 0
         if found is None:
             found = _timing(schedule_of(spec, number, created_at, self._steps, new=True), created_at)
-            if found.schedule.kind != "cron" or spec.schedule is None or not _may_hash(spec.schedule):
+            if found.schedule.kind not in ("cron", COMBINED) or spec.schedule is None or not _may_hash(spec.schedule):
                 self._timings[key] = found
         return found
 
@@ -232,7 +233,11 @@ def _timing(schedule: Schedule, since: datetime) -> Timing:
 
 def _may_hash(schedule: str | dict[str, Any]) -> bool:
     """Whether it contains `H`, which is another time for each job."""
-    return uses_hash(schedule if isinstance(schedule, str) else schedule["cron"])
+    if isinstance(schedule, str):
+        return uses_hash(schedule)
+    others = [*(schedule.get("also") or ()), *(schedule.get("exclude") or ())]
+    texts = [schedule.get("cron"), *(item.get("cron") if isinstance(item, dict) else item for item in others)]
+    return any(uses_hash(text) for text in texts if isinstance(text, str))
 
 
 def place(job: PreparedJob, now: datetime, last_tick: datetime | None = None) -> CursorPlace:

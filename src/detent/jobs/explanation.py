@@ -19,6 +19,7 @@ from detent.domain.ledger import CATCHING_UP, DUE, PAUSED, Entry
 from detent.domain.ledger_ticks import MISSING, SCHEDULED, TO_BE_SKIPPED
 from detent.domain.schedule import Schedule
 from detent.domain.schedule.preview import clock_notes
+from detent.domain.schedule.schedule import SEARCHED
 
 MILLISECOND = timedelta(milliseconds=1)
 REASONS = {
@@ -135,7 +136,7 @@ class TickNarrator:
 
     def _rule(self, rule: RuleInForce) -> str:
         words = rule.schedule.describe().rstrip(".")
-        zone = f" in {rule.schedule.timezone}" if rule.schedule.kind in ("cron", "rrule") else ""
+        zone = f" in {rule.schedule.timezone}" if rule.schedule.kind in SEARCHED else ""
         past = self.facts.at <= self.facts.now
         text = f"Its schedule {'was' if past else 'is'}: {words}{zone}"
         if rule.schedule.never:

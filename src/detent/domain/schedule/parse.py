@@ -18,6 +18,7 @@ from detent.domain.schedule.errors import ScheduleError
 from detent.domain.schedule.instants import LOOKS_LIKE_INSTANT, check_range, parse_instant, to_ms
 from detent.domain.schedule.interval import IntervalTicks, format_every, parse_every
 from detent.domain.schedule.schedule import (
+    COMBINED,
     NEVER,
     NeverTicks,
     OnceTicks,
@@ -30,6 +31,8 @@ from detent.domain.schedule.steps import Steps
 from detent.domain.schedule.zones import UTC_ZONE, Zone, load_zone
 
 FORMS = "{'cron': …}, {'rrule': …}, {'every': …, 'anchor': …} or {'at': …}"
+COMBINING = frozenset({"also", "exclude"})
+"""May be next to any of these forms."""
 LONGEST_JITTER = 86_400
 PARSE_CACHE = 8_192
 LONGEST_TEXT = 1_000  # of an interval or an instant
@@ -57,6 +60,10 @@ DEFAULTS = ScheduleOptions()
 def parse_schedule(spec: str | Mapping[str, Any] | None, options: ScheduleOptions, steps: Steps, new: bool) -> Schedule:
     if spec is None:
         return _never(load_zone(options.timezone))
+    if isinstance(spec, Mapping) and any(spec.get(name) for name in COMBINING):
+        from detent.domain.schedule.parse_combined import parse_combined
+
+        return parse_combined(spec, options, steps, new)
     if isinstance(spec, str):
         kind, value, pointer = _recognise(spec), spec, "/schedule"
         if kind == "every":
@@ -120,7 +127,7 @@ def _explicit(spec: Mapping[str, Any], options: ScheduleOptions) -> tuple[str, A
     if len(kinds) != 1:
         raise ScheduleError(f"The schedule names {len(kinds)} kinds; give one of {FORMS}.", "/schedule")
     kind = kinds[0]
-    unknown = sorted(set(map(str, spec)) - ({kind, "anchor"} if kind == "every" else {kind}))
+    unknown = sorted(set(map(str, spec)) - ({kind, "anchor"} if kind == "every" else {kind}) - COMBINING)
     if unknown:
         raise ScheduleError(
             f"The schedule has {unknown[0]!r} next to {kind!r}, which is not allowed there; give one of {FORMS} "
@@ -296,6 +303,10 @@ def schedule_from_stored(stored: Mapping[str, Any]) -> Schedule:
         return _interval_schedule(parse_every(stored["every"]), None, options)
     if kind == NEVER:
         return _never(UTC_ZONE)
+    if kind == COMBINED:
+        from detent.domain.schedule.parse_combined import combined_from_stored
+
+        return combined_from_stored(stored, options)
     if kind == "once":
         ticks: TickSource = OnceTicks(None)
         return Schedule("once", ticks, UTC_ZONE, _once_stored(options))

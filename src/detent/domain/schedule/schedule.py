@@ -20,6 +20,9 @@ if TYPE_CHECKING:
 
 MISSING = object()
 NEVER = "never"
+COMBINED = "combined"
+SEARCHED = frozenset({"cron", "rrule", COMBINED})
+"""Kinds whose next tick is searched for; that of the others takes one addition."""
 NO_LIMIT = Steps()
 MONTH_MS = 30 * 86_400_000
 MONTH_STEPS = 10
@@ -193,6 +196,8 @@ class Schedule:
 
     def _canonical(self) -> tuple[tuple[str, object], ...]:
         # Both ways of making a schedule fill in the stored form in the same order.
+        if self.kind == COMBINED:
+            return (("kind", COMBINED), ("stored", repr(self._stored)))  # its values are lists
         return tuple(self._stored.items())
 
     def __repr__(self) -> str:
@@ -242,7 +247,7 @@ class Schedule:
     def next_after(self, moment: datetime) -> datetime | None:
         """The first tick strictly after `moment`; None when there is none."""
         if not self._identity:
-            if self._steps is not NO_LIMIT or not isinstance(self._ticks, WallTicks):
+            if self._steps is not NO_LIMIT or self.kind not in SEARCHED:
                 return self._compute_next(moment)  # a limit counts every step; and others are cheaper than remembering
             self._identity = IDENTITY.number(self._canonical())
         key = (self._identity, moment)
@@ -265,9 +270,16 @@ class Schedule:
 
     def _spend(self, instant: int, reached: int | None) -> None:
         """A step for the answer, and some for each month that was searched."""
-        if reached is None or not isinstance(self._ticks, WallTicks):
+        if reached is None or self.kind not in SEARCHED:
             reached = instant
         self._steps.spend(1 + abs(reached - instant) // MONTH_MS * MONTH_STEPS)
+
+    def at_fixed_local_time(self, tick: datetime) -> bool:
+        """Whether a tick comes at a time of the wall clock, and from no member that counts real time."""
+        instant = to_ms(tick)
+        members = getattr(self._ticks, "members", (self,))
+        having = [each.ticks for each in members if each is self or each.ticks.latest(instant, instant) is not None]
+        return all(isinstance(ticks, WallTicks) and not ticks.resolver.real_time for ticks in having)
 
     def first_after(self, now: datetime) -> datetime | None:
         """The first tick of a job that is registered at `now`."""
