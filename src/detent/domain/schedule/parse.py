@@ -65,9 +65,7 @@ def parse_schedule(spec: str | Mapping[str, Any] | None, options: ScheduleOption
 
         return parse_combined(spec, options, steps, new)
     if isinstance(spec, str):
-        kind, value, pointer = _recognise(spec), spec, "/schedule"
-        if kind == "every":
-            value = re.sub(r"(?i)^\s*@?every\b", "", spec).strip()
+        (kind, value), pointer = read_kind(spec), "/schedule"
     else:
         kind, value, options = _explicit(spec, options)
         pointer = f"/schedule/{kind}"
@@ -87,6 +85,12 @@ def parse_schedule(spec: str | Mapping[str, Any] | None, options: ScheduleOption
         return {"every": _parse_every, "at": _parse_at}[kind](value, options)
     except ScheduleError as error:
         raise error.at(pointer) from None
+
+
+def read_kind(text: str) -> tuple[str, str]:
+    """The kind of a schedule that is written as text, and the text of that kind."""
+    kind = _recognise(text)
+    return kind, re.sub(r"(?i)^\s*@?every\b", "", text).strip() if kind == "every" else text
 
 
 def _recognise(text: str) -> str:
