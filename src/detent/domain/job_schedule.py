@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from datetime import datetime
+from typing import Any
 
 from detent.domain.job import JobSpec
 from detent.domain.schedule import Schedule, ScheduleError
+from detent.domain.schedule.cron_fields import uses_hash
 from detent.domain.schedule.schedule import NO_LIMIT
 from detent.domain.schedule.steps import CostlySchedule, Steps, batch_limit
 from detent.errors import UsageError
@@ -33,6 +35,15 @@ def schedule_of(
         )
     except ScheduleError as error:
         raise UsageError(error.message, error.pointer or "/schedule") from error
+
+
+def may_hash(schedule: str | dict[str, Any]) -> bool:
+    """Whether it contains `H`, which is another time for each job."""
+    if isinstance(schedule, str):
+        return uses_hash(schedule)
+    others = [*(schedule.get("also") or ()), *(schedule.get("exclude") or ())]
+    texts = [schedule.get("cron"), *(item.get("cron") if isinstance(item, dict) else item for item in others)]
+    return any(uses_hash(text) for text in texts if isinstance(text, str))
 
 
 class Descriptions:

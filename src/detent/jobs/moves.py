@@ -118,8 +118,8 @@ def _unfired(row: Row, end: datetime, reason: str, steps: Steps) -> list[MissedR
     first: datetime | None = row["next_tick"]
     if row["status"] == "paused":
         return _ticks_of_pause(row, schedule_of_row(row, steps), end, "skip")[0] if _readable(row) else []
-    if first is None or first > end:
-        return []
+    if first is None or first > end or (_readable(row) and schedule_of_row(row).delay is not None):
+        return []  # a delay has no tick until it fires
     if not _readable(row):
         return [MissedRange(first, first, 1, reason)]
     schedule = schedule_of_row(row, steps).anchored(first)

@@ -17,7 +17,7 @@ What a reply can say:
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from datetime import datetime
 from itertools import chain, compress
 from operator import attrgetter, not_
@@ -33,6 +33,7 @@ from detent.runtime.bisection import halve_until_alone
 from detent.runtime.clock import DatabaseClock
 from detent.runtime.service import Failing
 from detent.runtime.wakeups import Wakeups
+from detent.scheduler import fixed_delay
 from detent.scheduler.catch_up_jobs import CatchUpJobs
 from detent.scheduler.due import BATCH, DueTicks
 from detent.scheduler.fire_log import log_fired, observed
@@ -240,8 +241,17 @@ class Firing:
             self._planned(batch)
         for mode in FireMode:
             chosen = [item for item in planned if item.mode is mode]
+            if chosen and mode is FireMode.DELAYED:
+                chosen = await self._looked(chosen, schedules)
             if chosen:
                 await self._fire_with_handoff(chosen, mode)
+
+    async def _looked(self, planned: list[Planned], schedules: Mapping[int, Schedule]) -> list[Planned]:
+        ready, waiting = await fixed_delay.look(self._store.cursors, self._membership.node, planned, schedules)
+        for cursor in waiting:
+            self._answered(cursor.job)
+        self._ticks.moved(waiting)
+        return ready
 
     def _planned(self, batch: Sequence[Cursor]) -> None:
         """From now on the batch itself reserves the capacity that it needs."""
@@ -315,7 +325,7 @@ class Firing:
                 reservation.hand_off,
                 [item.advance for item in batch],
                 careful=mode is FireMode.CAREFUL,
-                patient=mode is FireMode.PATIENT,
+                patient=mode in (FireMode.PATIENT, FireMode.DELAYED),
             )
             await failpoints.hit("S6")
         except OutcomeUnknown as error:

@@ -24,7 +24,7 @@ from detent.domain.schedule.english import (
 )
 from detent.domain.schedule.instants import format_instant
 from detent.domain.schedule.interval import UNITS_MS, IntervalTicks
-from detent.domain.schedule.schedule import COMBINED, WallTicks
+from detent.domain.schedule.schedule import COMBINED, DelayTicks, WallTicks
 
 if TYPE_CHECKING:
     from detent.domain.schedule.schedule import Schedule
@@ -42,6 +42,8 @@ def body(schedule: Schedule) -> str:
     ticks = schedule.ticks
     if schedule.never:
         return "on demand"
+    if isinstance(ticks, DelayTicks):
+        return f"{describe_interval(ticks.every).removeprefix('every ')} after the end of the previous run"
     if isinstance(ticks, IntervalTicks):
         return describe_interval(ticks.every)
     if schedule.kind == COMBINED:

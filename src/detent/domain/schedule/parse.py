@@ -19,7 +19,9 @@ from detent.domain.schedule.instants import LOOKS_LIKE_INSTANT, check_range, par
 from detent.domain.schedule.interval import IntervalTicks, format_every, parse_every
 from detent.domain.schedule.schedule import (
     COMBINED,
+    DELAY,
     NEVER,
+    DelayTicks,
     NeverTicks,
     OnceTicks,
     Schedule,
@@ -30,7 +32,7 @@ from detent.domain.schedule.schedule import (
 from detent.domain.schedule.steps import Steps
 from detent.domain.schedule.zones import UTC_ZONE, Zone, load_zone
 
-FORMS = "{'cron': …}, {'rrule': …}, {'every': …, 'anchor': …} or {'at': …}"
+FORMS = "{'cron': …}, {'rrule': …}, {'every': …, 'anchor': …}, {'every': …, 'after': 'finish'} or {'at': …}"
 COMBINING = frozenset({"also", "exclude"})
 """May be next to any of these forms."""
 LONGEST_JITTER = 86_400
@@ -68,8 +70,8 @@ def parse_schedule(spec: str | Mapping[str, Any] | None, options: ScheduleOption
         (kind, value), pointer = read_kind(spec), "/schedule"
     else:
         kind, value, options = _explicit(spec, options)
-        pointer = f"/schedule/{kind}"
-    if kind in ("every", "at") and isinstance(value, str) and len(value) > LONGEST_TEXT:
+        pointer = f"/schedule/{'every' if kind == 'delay' else kind}"
+    if kind in ("every", "delay", "at") and isinstance(value, str) and len(value) > LONGEST_TEXT:
         raise ScheduleError(f"The schedule has {len(value)} characters; at most {LONGEST_TEXT} are read.", pointer)
     try:
         if kind == "cron":
@@ -82,7 +84,7 @@ def parse_schedule(spec: str | Mapping[str, Any] | None, options: ScheduleOption
             raise ScheduleError("day_match is about cron expressions; take it out.", "/day_match")
         if kind == "rrule":
             return _parse_rrule(value, options, steps, new)
-        return {"every": _parse_every, "at": _parse_at}[kind](value, options)
+        return {"every": _parse_every, "delay": _parse_delay, "at": _parse_at}[kind](value, options)
     except ScheduleError as error:
         raise error.at(pointer) from None
 
@@ -131,16 +133,34 @@ def _explicit(spec: Mapping[str, Any], options: ScheduleOptions) -> tuple[str, A
     if len(kinds) != 1:
         raise ScheduleError(f"The schedule names {len(kinds)} kinds; give one of {FORMS}.", "/schedule")
     kind = kinds[0]
-    unknown = sorted(set(map(str, spec)) - ({kind, "anchor"} if kind == "every" else {kind}) - COMBINING)
+    allowed = {kind, "anchor", "after"} if kind == "every" else {kind}
+    unknown = sorted(set(map(str, spec)) - allowed - COMBINING)
     if unknown:
         raise ScheduleError(
             f"The schedule has {unknown[0]!r} next to {kind!r}, which is not allowed there; give one of {FORMS} "
             "and put the other settings next to 'schedule'.",
             f"/schedule/{unknown[0]}",
         )
+    if spec.get("after") is not None:
+        _check_after(spec)
+        return "delay", spec[kind], options
     if spec.get("anchor") is not None:
         options = options._replace(anchor=_explicit_anchor(spec["anchor"], options))
     return kind, spec[kind], options
+
+
+def _check_after(spec: Mapping[str, Any]) -> None:
+    if spec["after"] != "finish":
+        raise ScheduleError(
+            f"after is {reprlib.repr(spec['after'])}; write 'finish': the interval then counts from the end of the "
+            "previous run.",
+            "/schedule/after",
+        )
+    if spec.get("anchor") is not None:
+        raise ScheduleError(
+            "The schedule has an anchor and counts from the end of the previous run; keep one of the two.",
+            "/schedule/anchor",
+        )
 
 
 def _explicit_anchor(value: Any, options: ScheduleOptions) -> datetime:
@@ -262,6 +282,18 @@ def _interval_schedule(every: int, anchor: int | None, options: ScheduleOptions)
     return Schedule("interval", IntervalTicks(every, anchor), zone, stored)
 
 
+def _parse_delay(value: Any, options: ScheduleOptions) -> Schedule:
+    if options.jitter_seconds:
+        raise ScheduleError("jitter_seconds does not go with after: finish; take it out.", "/jitter_seconds")
+    return _delay_schedule(parse_every(value), options)
+
+
+def _delay_schedule(every: int, options: ScheduleOptions) -> Schedule:
+    stored: dict[str, Any] = {"kind": DELAY, "every": format_every(every)}
+    stored |= stored_bounds(options.starts_at, options.ends_at, 0)
+    return Schedule(DELAY, DelayTicks(every), load_zone(options.timezone), stored)
+
+
 def _parse_at(value: Any, options: ScheduleOptions) -> Schedule:
     zone = load_zone(options.timezone)
     moment = parse_instant(value, zone, options.dst_gap, options.dst_overlap)
@@ -305,6 +337,8 @@ def schedule_from_stored(stored: Mapping[str, Any]) -> Schedule:
         return _parse_rrule(stored["rrule"], options, Steps(), new=False)
     if kind == "interval":
         return _interval_schedule(parse_every(stored["every"]), None, options)
+    if kind == DELAY:
+        return _delay_schedule(parse_every(stored["every"]), options)
     if kind == NEVER:
         return _never(UTC_ZONE)
     if kind == COMBINED:

@@ -90,6 +90,12 @@ def _member(item: Any, pointer: str, options: ScheduleOptions, steps: Steps, new
         if error.pointer.startswith("/schedule"):
             raise ScheduleError(error.message, pointer + error.pointer.removeprefix("/schedule")) from None
         raise
+    if member.delay is not None:
+        raise ScheduleError(
+            "A delay that counts from the end of the previous run goes with no other schedule and no exclusion; remove "
+            "'also' and 'exclude', or remove 'after'.",
+            pointer,
+        )
     if member.kind == "interval" and member.anchor is None:
         raise ScheduleError("The interval counts from the creation of its job: give it an 'anchor'.", pointer)
     return member

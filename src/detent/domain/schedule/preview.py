@@ -23,6 +23,7 @@ CLOCK_CHANGES_AHEAD = timedelta(days=731)
 MAX_CHANGES = 12
 NEARBY = 3 * 3600
 NO_TICKS = "A task has no schedule: its runs are enqueued."
+NOT_KNOWN = "The next tick depends on the end of the previous run, so no ticks are listed ahead."
 WALL_EPOCH = datetime(1970, 1, 1)  # noqa: DTZ001  a wall time has no zone
 
 
@@ -71,7 +72,7 @@ def preview(schedule: Schedule, after: datetime, count: int) -> SchedulePreview:
         moments.append(moment)
         moment = schedule.next_after(moment)
     if not moments:
-        result.warnings.append(NO_TICKS if schedule.never else "This schedule has no tick after the given time.")
+        result.warnings.append(_why_none(schedule))
     watchers = [_Watcher(schedule, each, result) for each in _sources(schedule)]
     result.ticks = [PlannedTick(tick, _local(schedule, tick), _mark(watchers, tick)) for tick in moments]
     if not watchers and schedule.kind != COMBINED:
@@ -82,6 +83,12 @@ def preview(schedule: Schedule, after: datetime, count: int) -> SchedulePreview:
         _list_excluded(schedule, after, moments[-1], result)
     result.warnings += cautions(schedule)
     return result
+
+
+def _why_none(schedule: Schedule) -> str:
+    if schedule.never:
+        return NO_TICKS
+    return NOT_KNOWN if schedule.delay is not None else "This schedule has no tick after the given time."
 
 
 def _sources(schedule: Schedule) -> list[WallTicks]:

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 MISSING = object()
 NEVER = "never"
 COMBINED = "combined"
+DELAY = "delay"
 SEARCHED = frozenset({"cron", "rrule", COMBINED})
 """Kinds whose next tick is searched for; that of the others takes one addition."""
 NO_LIMIT = Steps()
@@ -108,6 +109,16 @@ class NeverTicks:
 
     def count(self, after: int, until: int) -> int:
         return 0
+
+
+class DelayTicks(NeverTicks):
+    """A delay that counts from the end of the run before. Its ticks are not known ahead, so no question about them has
+    an answer; where the cursor of such a job stands is decided with the runs at hand (`scheduler/fixed_delay.py`)."""
+
+    __slots__ = ("every",)
+
+    def __init__(self, every: int) -> None:
+        self.every = every
 
 
 class Schedule:
@@ -213,6 +224,11 @@ class Schedule:
         return self.kind == NEVER
 
     @property
+    def delay(self) -> timedelta | None:
+        """How long after the end of the run before the next tick is; None: ticks come at times of their own."""
+        return timedelta(milliseconds=self._ticks.every) if isinstance(self._ticks, DelayTicks) else None
+
+    @property
     def jitter_seconds(self) -> float:
         return float(self._stored.get("jitter_seconds", 0))
 
@@ -282,8 +298,17 @@ class Schedule:
         return all(isinstance(ticks, WallTicks) and not ticks.resolver.real_time for ticks in having)
 
     def first_after(self, now: datetime) -> datetime | None:
-        """The first tick of a job that is registered at `now`."""
+        """The first tick of a job that is registered at `now`, or that is resumed or changed then."""
+        if isinstance(self._ticks, DelayTicks):
+            return self.after_end(now)
         return self.next_after(now)
+
+    def after_end(self, end: datetime) -> datetime | None:
+        """The tick of a delay that counts from `end`: not before the start of the schedule, and none after its end."""
+        assert isinstance(self._ticks, DelayTicks)
+        ended = _ceil_ms(end)
+        tick = self._starts if ended < self._starts else ended + self._ticks.every
+        return None if tick > self._ends else from_ms(tick)
 
     def latest(self, since: datetime, until: datetime) -> datetime | None:
         """The last tick in [since, until]."""
