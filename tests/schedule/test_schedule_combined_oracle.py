@@ -13,7 +13,6 @@ from detent.domain.schedule import Schedule, ScheduleError
 from tests.schedule.test_schedule_oracle import CHANGES, POLICIES, minutes
 from tests.schedule.wall_oracle import Drawn, Timeline, draw_expression
 
-
 DAYS = [date(2000, 1, 1) + timedelta(days=number) for number in range(366 * 28)]
 
 

@@ -10,6 +10,7 @@ from datetime import datetime, timedelta
 from detent.domain.job import JobSpec
 from detent.domain.refusal import shown
 from detent.domain.schedule import Schedule
+from detent.domain.schedule.interval import parse_every
 from detent.errors import Conflict, UsageError
 
 LONGEST_LOOK = timedelta(hours=1)
@@ -45,6 +46,13 @@ def next_look(schedule: Schedule, fired: datetime) -> datetime | None:
     assert schedule.delay is not None
     earliest = schedule.after_end(fired)
     return None if earliest is None else earliest - schedule.delay + look_after(schedule.delay)
+
+
+def earliest_tick(spec: JobSpec, look: datetime | None, last_tick: datetime | None) -> datetime | None:
+    """What to show as the next tick, from where the cursor stands: a long delay has looks before its earliest tick."""
+    if look is None or last_tick is None or not isinstance(spec.schedule, dict) or "after" not in spec.schedule:
+        return look
+    return max(look, last_tick + timedelta(milliseconds=parse_every(spec.schedule["every"])))
 
 
 def ticks_unknown(name: str) -> Conflict:

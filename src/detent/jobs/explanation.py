@@ -212,6 +212,11 @@ class TickNarrator:
         facts = self.facts
         fires_at = facts.fires_at or facts.at
         jitter = "" if fires_at == facts.at else f", {span(fires_at - facts.at)} after the tick because of jitter"
+        if facts.rule is not None and facts.rule.schedule.delay is not None:
+            return (
+                f"It fires in {span(fires_at - facts.now)} at the earliest: if a run of the job is unfinished then, it "
+                "waits for its end and for the delay since."
+            )
         return f"It fires in {span(fires_at - facts.now)}{jitter}."
 
     def _in_pause(self) -> str:

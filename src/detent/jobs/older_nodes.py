@@ -18,6 +18,8 @@ RETRIES_BY_EXCEPTION = 23
 """The migration of the release that came with retry_on and retry_delays."""
 TARGETS = 28
 """The last migration of the release that came with topics, Celery, callbacks, templates and dead_letter_topic."""
+SCHEDULES = 29
+"""The migration of the release that came with `also`, `exclude` and `after` of schedules."""
 FORMER_PRIORITIES = range(10)
 
 
@@ -38,6 +40,10 @@ async def check_versions(store: Store, items: Iterable[object]) -> None:
 
 def _newest_part(spec: JobSpec) -> tuple[int, str] | None:
     """The migration that a node has to know to read the job, and why; None: nodes of all versions read it."""
+    if isinstance(spec.schedule, dict):
+        for name in ("also", "exclude", "after"):
+            if spec.schedule.get(name):
+                return SCHEDULES, f"has {name!r} in its schedule"
     if spec.dead_letter_topic is not None:
         return TARGETS, "has a dead_letter_topic"
     if (part := _new_part_of_target(spec.target)) is not None:

@@ -17,7 +17,7 @@ What a reply can say:
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from datetime import datetime
 from itertools import chain, compress
 from operator import attrgetter, not_
@@ -242,16 +242,10 @@ class Firing:
         for mode in FireMode:
             chosen = [item for item in planned if item.mode is mode]
             if chosen and mode is FireMode.DELAYED:
-                chosen = await self._looked(chosen, schedules)
+                store, node = self._store.cursors, self._membership.node
+                chosen = await fixed_delay.ready(store, node, self._ticks, chosen, schedules)
             if chosen:
                 await self._fire_with_handoff(chosen, mode)
-
-    async def _looked(self, planned: list[Planned], schedules: Mapping[int, Schedule]) -> list[Planned]:
-        ready, waiting = await fixed_delay.look(self._store.cursors, self._membership.node, planned, schedules)
-        for cursor in waiting:
-            self._answered(cursor.job)
-        self._ticks.moved(waiting)
-        return ready
 
     def _planned(self, batch: Sequence[Cursor]) -> None:
         """From now on the batch itself reserves the capacity that it needs."""

@@ -21,17 +21,25 @@ from datetime import datetime
 from detent.domain.delay_rules import look_after
 from detent.domain.schedule import Schedule
 from detent.scheduler.planning import Planned, tick_of
+from detent.scheduler.upcoming import UpcomingTicks
 from detent.store.cursors import Cursor, CursorStore, DelayLook
 
 
-async def look(
-    store: CursorStore, node: int, planned: Sequence[Planned], schedules: Mapping[int, Schedule]
-) -> tuple[list[Planned], list[Cursor]]:
-    """Those that stand on their tick, and the others, which have been moved: they wait for the end of a run, or for
-    their delay since it."""
+async def ready(
+    store: CursorStore,
+    node: int,
+    ticks: UpcomingTicks,
+    planned: Sequence[Planned],
+    schedules: Mapping[int, Schedule],
+) -> list[Planned]:
+    """Those that stand on their tick. The others are moved: they wait for the end of a run, or for their delay since
+    it."""
     moved = await store.look_at_delays(node, [_look(item.before, schedules) for item in planned])
-    waiting = [item.before._replace(next_tick=tick, fire_at=tick) for item in planned for tick in _of(moved, item)]
-    return [item for item in planned if item.before.job not in moved], waiting
+    waiting = [item.before for item in planned if item.before.job in moved]
+    for cursor in waiting:
+        ticks.in_flight.pop(cursor.job, None)
+    ticks.moved(cursor._replace(next_tick=moved[cursor.job], fire_at=moved[cursor.job]) for cursor in waiting)
+    return [item for item in planned if item.before.job not in moved]
 
 
 def _look(cursor: Cursor, schedules: Mapping[int, Schedule]) -> DelayLook:
@@ -40,7 +48,3 @@ def _look(cursor: Cursor, schedules: Mapping[int, Schedule]) -> DelayLook:
     ends = schedule.bounds()[1]
     until = None if ends is None else datetime.fromisoformat(ends)
     return DelayLook(cursor.job, tick_of(cursor), cursor.generation, schedule.delay, look_after(schedule.delay), until)
-
-
-def _of(moved: Mapping[int, datetime | None], item: Planned) -> tuple[datetime | None, ...]:
-    return (moved[item.before.job],) if item.before.job in moved else ()

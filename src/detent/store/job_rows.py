@@ -9,6 +9,7 @@ from typing import Any
 import msgspec
 
 from detent.contract.job import Job, JobStatus
+from detent.domain.delay_rules import earliest_tick
 from detent.domain.job import JobSpec
 from detent.domain.job_schedule import Descriptions
 from detent.domain.registration import CursorPlace, PreparedJob
@@ -38,7 +39,7 @@ def _job_of(row: Row, descriptions: Descriptions) -> Job:
         paused_by=row["paused_by"],
         paused_until=row["paused_until"],
         on_resume=row["on_resume"],
-        next_run_at=row["next_tick"],
+        next_run_at=earliest_tick(spec, row["next_tick"], row["last_run_at"]),
         last_run_at=row["last_run_at"],
         last_status=RunStatus(row["live_status"]) if row["live_status"] else STATUSES.get(past),
         revision=row["revision"],

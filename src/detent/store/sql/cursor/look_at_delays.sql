@@ -12,7 +12,7 @@ batch AS MATERIALIZED (
 looked AS MATERIALIZED (
     SELECT batch.*, CASE WHEN EXISTS (SELECT FROM live_runs r WHERE r.job = batch.job)
            THEN date_trunc('milliseconds', greatest(now(), batch.tick)) + batch.look
-           ELSE (SELECT date_trunc('milliseconds', least(max(h.finished_at), now()) + interval '999 microseconds')
+           ELSE (SELECT date_trunc('milliseconds', max(least(h.finished_at, now())) + interval '999 microseconds')
                         + batch.delay
                    FROM run_history h
                   WHERE h.job = batch.job AND h.scheduled_at >= c.last_tick AND h.status IN (1, 2, 3)) END AS due
