@@ -119,6 +119,7 @@ async def test_the_next_tick_counts_from_the_end_however_the_run_ended(
         case "cancelled":
             await lifecycle.cancel_runs(added.id)
             session.worker.reconciler.loop.wake()
+            await until(lambda: ended(look, 1))
         case "given back":
             await session.close(0)
             await start(target)

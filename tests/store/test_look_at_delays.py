@@ -37,6 +37,13 @@ def a_look(job: int, tick: datetime, *, generation: int = 1, ends_at: datetime |
 
 
 async def ended(look: Any, job: int, scheduled_at: datetime, finished_at: datetime, status: int = 1) -> None:
+    if status == 4:
+        await look.execute(
+            "INSERT INTO run_history (job, scheduled_at, finished_at, serial, revision, status, reason)"
+            " VALUES ($1, $2, $3, 0, 1, 4, 'overlap')",
+            job, scheduled_at, finished_at,
+        )  # fmt: skip
+        return
     await look.execute(
         "INSERT INTO run_history (job, scheduled_at, started_at, finished_at, serial, revision, status, token, node,"
         " attempt) VALUES ($1, $2, $2, $3, 0, 1, $4, 1 << 22 | 1, $5, 1)",
@@ -120,7 +127,7 @@ async def test_a_tick_after_the_end_of_the_schedule_ends_the_job(look: Any, verb
         over: None, running: None, going_on: tick + DELAY,
     }  # fmt: skip
     assert [await cursor(look, job) for job in (over, running)] == [(None, None, True)] * 2
-    assert await verbs.upkeep.complete_jobs() == 1  # the other one has a run
+    assert await verbs.upkeep.complete_jobs() == [over]  # the other one has a run
     assert await look.fetchval("SELECT status FROM jobs WHERE job = $1", over) == "completed"
 
 

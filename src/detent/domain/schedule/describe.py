@@ -43,7 +43,8 @@ def body(schedule: Schedule) -> str:
     if schedule.never:
         return "on demand"
     if isinstance(ticks, DelayTicks):
-        return f"{describe_interval(ticks.every).removeprefix('every ')} after the end of the previous run"
+        words = describe_interval(ticks.every).removeprefix("every ")
+        return f"{words if words[0].isdigit() else f'1 {words}'} after the end of the previous run"
     if isinstance(ticks, IntervalTicks):
         return describe_interval(ticks.every)
     if schedule.kind == COMBINED:
