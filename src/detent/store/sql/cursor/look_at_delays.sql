@@ -9,8 +9,8 @@ batch AS MATERIALIZED (
     SELECT * FROM unnest($2::bigint[], $3::timestamptz[], $4::integer[], $5::interval[], $6::interval[],
                          $7::timestamptz[])
         AS t (job, tick, generation, delay, look, ends_at)),
-looked AS MATERIALIZED (
-    SELECT batch.*, CASE WHEN EXISTS (SELECT FROM live_runs r WHERE r.job = batch.job)
+looked AS MATERIALIZED (                     -- LIMIT: an EXISTS may be planned as a hash of all runs
+    SELECT batch.*, CASE WHEN (SELECT true FROM live_runs r WHERE r.job = batch.job LIMIT 1)
            THEN date_trunc('milliseconds', greatest(now(), batch.tick)) + batch.look
            ELSE (SELECT date_trunc('milliseconds', max(least(h.finished_at, now())) + interval '999 microseconds')
                         + batch.delay
