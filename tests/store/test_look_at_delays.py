@@ -131,7 +131,7 @@ async def test_a_tick_after_the_end_of_the_schedule_ends_the_job(look: Any, verb
     assert await look.fetchval("SELECT status FROM jobs WHERE job = $1", over) == "completed"
 
 
-@pytest.mark.parametrize("changed", ["edited", "fired", "evicted"])
+@pytest.mark.parametrize("changed", ["edited", "fired", "evicted", "held"])
 async def test_a_cursor_that_is_not_as_it_was_read_and_a_lost_node_move_nothing(
     look: Any, verbs: Store, tick: datetime, changed: str
 ) -> None:
@@ -139,6 +139,8 @@ async def test_a_cursor_that_is_not_as_it_was_read_and_a_lost_node_move_nothing(
     await ended(look, job, tick - timedelta(hours=1), tick)
     if changed == "evicted":
         await look.execute("UPDATE nodes SET evicted = true")
+    if changed == "held":
+        await look.execute("UPDATE cluster SET held_at = now(), held_reason = 'the clock', held_by = 'detent'")
     read = LONG_AGO if changed == "fired" else tick
     assert await verbs.cursors.look_at_delays(NODE, [a_look(job, read)]) == {}
     assert await cursor(look, job) == (tick, tick, False)

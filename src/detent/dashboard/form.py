@@ -258,7 +258,7 @@ def values_of(job: Job | None, query: Mapping[str, str]) -> dict[str, Any]:
     values = {name: _shown(getattr(job, name)) for name in FIELDS}
     payload = "" if job.payload is None else json.dumps(job.payload, indent=2, ensure_ascii=False)
     texts = {"name": job.name, "timezone": job.timezone, "tags": ", ".join(job.tags), "payload": payload}
-    return {**values, **texts, **_schedule_values(job.schedule), **_target_values(job)}
+    return {**values, **texts, **schedule_values(job.schedule), **_target_values(job)}
 
 
 def changed_groups(values: Mapping[str, Any]) -> list[str]:
@@ -289,7 +289,7 @@ def _shown(value: Any) -> str:
     return str(msgspec.to_builtins(value))
 
 
-def _schedule_values(schedule: str | dict[str, Any] | None) -> dict[str, str]:
+def schedule_values(schedule: str | dict[str, Any] | None) -> dict[str, str]:
     values = {"kind": "cron", "cron": "", "rrule": "", "every": "", "at": "", **EMPTY_PARTS}
     if schedule is None:
         return {**values, "kind": TASK}
