@@ -10,6 +10,7 @@ from typing import Any
 import msgspec
 import pytest
 
+from detent.contract.tick import BackfillRequest
 from detent.domain.job import JobSpec
 from detent.domain.run import Call, Failed, Outcome, Succeeded
 from detent.errors import Conflict, UsageError
@@ -167,7 +168,9 @@ async def test_a_paused_job_has_no_tick_and_continues_one_delay_after_the_pause(
 
 async def test_the_ticks_of_a_suspended_tenant_are_skipped_one_by_one(look: Any, store: Store, start: Any) -> None:
     await store.tenants.add("acme")
-    await add(store, tenant=await store.tenants.number("acme"))
+    tenant = await store.tenants.number("acme")
+    assert tenant is not None
+    await add(store, tenant=tenant)
     await store.tenant_lifecycle.suspend("acme", None, "ada")
     await start()
     await until(lambda: look.fetchval("SELECT count(*) >= 2 FROM run_history WHERE status = 4"), 20)
@@ -202,3 +205,5 @@ async def test_a_backfill_and_a_skip_of_ticks_that_nobody_knows_are_refused(look
     now = await look.fetchval("SELECT now()")
     with pytest.raises(Conflict, match="depend on the end of its runs"):
         await JobOperations(store).lifecycle.skip(added.id, now + timedelta(hours=1))
+    with pytest.raises(Conflict, match="depend on the end of its runs"):
+        await JobOperations(store).backfills.add(added.id, BackfillRequest(from_=now - timedelta(hours=1)))

@@ -194,6 +194,8 @@ async def test_new_zone_data_leaves_a_task_alone(verbs: Store, look: Any) -> Non
         ({"concurrency_limit": 1}, "has a concurrency limit"),
         ({"retry_on": ["TimeoutError"]}, "has retries by exception"),
         ({"retry_delays": {"TimeoutError": 60}}, "has retries by exception"),
+        ({"schedule": {"cron": "@daily", "also": ["@weekly"]}}, "has 'also' in its schedule"),
+        ({"schedule": {"every": "1h", "after": "finish"}}, "has 'after' in its schedule"),
     ],
 )
 async def test_what_an_older_node_cannot_read_is_refused_while_there_is_one(
