@@ -58,6 +58,7 @@ EXPECTED = {
     "cursor/fire": {"cursors_pkey"},
     "cursor/fire_careful": {"cursors_pkey"},
     "cursor/miss": {"cursors_pkey"},
+    "cursor/look_at_delays": {"cursors_pkey", "live_runs_pkey"},
     "cursor/read_window": {"cursors_due"},
     "cursor/read": {"cursors_pkey"},
     "run/claim": {"live_ready", "live_runs_pkey"},
@@ -95,6 +96,9 @@ def arguments_of(name: str) -> tuple[object, ...]:
         "cursor/miss": (
             NODE, JOBS_TO_FIRE, ticks, all_of(1), later, later, ticks,
             JOBS_TO_FIRE, ticks, ticks, all_of(1), all_of("merged"), JOBS_TO_FIRE, ticks, ticks, all_of(1), False,
+        ),
+        "cursor/look_at_delays": (
+            NODE, JOBS_TO_FIRE, ticks, all_of(1), all_of(HOUR), all_of(HOUR), all_of(None),
         ),
         "cursor/read_window": (list(range(256)), [LONG_AGO] * 256, LONG_AGO + 5 * BATCH * SECOND, 400),
         "cursor/read": (JOBS_TO_FIRE,),

@@ -197,6 +197,8 @@ async def test_new_zone_data_leaves_a_task_alone(verbs: Store, look: Any) -> Non
         ({"schedule": "cron(0 10 ? * MON *)", "dialect": "aws"}, "has the dialect aws"),
         ({"schedule": "0 14 ? * 2#1", "dialect": "quartz"}, "has an expression of five fields in the dialect quartz"),
         ({"schedule": {"cron": "H H * * *"}}, "has H in its schedule"),
+        ({"schedule": {"cron": "@daily", "also": ["@weekly"]}}, "has 'also' in its schedule"),
+        ({"schedule": {"every": "1h", "after": "finish"}}, "has 'after' in its schedule"),
     ],
 )
 async def test_what_an_older_node_cannot_read_is_refused_while_there_is_one(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from datetime import datetime
 
 import click
@@ -10,6 +11,7 @@ from detent.cli import base, output, times
 from detent.cli.base import command, group, option
 from detent.cli.invocation import format_options, invocation, read_number
 from detent.cli.output import Column, Item
+from detent.cli.schedule_options import with_parts
 from detent.cli.text import clean
 from detent.errors import UsageError
 
@@ -30,9 +32,14 @@ SKIPPED = Column("SKIPPED", lambda tick: "by request" if tick.get("skipped") els
     examples=(
         'detent cron explain "0 14 ? * MON#1" --tz Europe/Berlin --next 10',
         'detent cron explain "every 90m"',
+        'detent cron explain "0 9 * * MON-FRI" --also "0 11 * * SAT" --exclude 2030-12-24/2031-01-01',
     ),
 )
 @click.argument("schedule")
+@option("--also", metavar="TEXT", multiple=True, help="One more schedule, as text; may be repeated.")
+@option(
+    "--exclude", metavar="TEXT", multiple=True, help="A day, days or a cron expression to exclude; may be repeated."
+)
 @option("--timezone", "--tz", "timezone", metavar="ZONE", default="UTC", help="Time zone, such as Europe/Berlin. [UTC]")
 @option("--next", "count", default="5", metavar="N", help="How many ticks to list. [5]")
 @option("--from", "start", metavar="TIME", help="List the ticks after this time, such as tomorrow. [now]")
@@ -43,7 +50,14 @@ SKIPPED = Column("SKIPPED", lambda tick: "by request" if tick.get("skipped") els
 @option("--dst-overlap", metavar="first|last|both", help="For a tick that the clock shows twice. [first]")
 @format_options(quiet="the times of the ticks only")
 def explain(
-    schedule: str, timezone: str, count: str, start: str | None, job: str | None, **options: str | None
+    schedule: str,
+    timezone: str,
+    count: str,
+    start: str | None,
+    job: str | None,
+    also: Sequence[str],
+    exclude: Sequence[str],
+    **options: str | None,
 ) -> None:
     """Describe a schedule in words, and list its next ticks.
 
@@ -58,8 +72,9 @@ def explain(
     given = {name: value for name, value in options.items() if value is not None}
     if job is not None:
         given["hash_key"] = hash_key_of(DEFAULT_TENANT, job)
+    parts = {"also": also, "exclude": exclude, "after": None}
     try:
-        answer = explain_text(schedule, timezone, number, _start(start, timezone), **given)
+        answer = explain_text(with_parts(schedule, parts), timezone, number, _start(start, timezone), **given)
     except ScheduleError as error:
         raise UsageError(error.message) from error
     show(answer)

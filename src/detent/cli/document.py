@@ -17,19 +17,12 @@ from detent.cli import moments, times
 from detent.cli.base import F, option
 from detent.cli.celery_options import CELERY_OPTIONS, celery_target, check_celery_flags
 from detent.cli.http_options import HTTP_OPTIONS, check_http_flags, http_parts
+from detent.cli.schedule_options import SCHEDULE_OPTIONS, SCHEDULES, with_parts
 from detent.cli.times import read_duration
 from detent.cli.topic_options import TOPIC_OPTIONS, check_topic_flags, topic_target
 from detent.domain.job_fields import JOB_FIELDS, FieldGroup, FieldKind, JobField
 from detent.errors import UsageError
 
-SCHEDULES = {
-    "cron": "--cron",
-    "every": "--every",
-    "at": "--at",
-    "rrule": "--rrule",
-    "schedule": "--schedule",
-    "task": "--task",
-}
 TARGETS = {
     "url": "--url",
     "shell": "--shell",
@@ -142,14 +135,7 @@ SENT_FLAGS = {
 SIMPLE_FIELDS = tuple(field for field in JOB_FIELDS if field.name not in COMPOSED)
 
 OPTIONS: tuple[Callable[[Any], Any], ...] = (
-    option("--cron", metavar="EXPRESSION", help='A cron expression, such as "0 9 * * MON-FRI".', panel="Schedule"),
-    option("--every", metavar="TIME", help="An interval, such as 30s, 15m or 6h.", panel="Schedule"),
-    option(
-        "--at", metavar="TIME", help="Once, such as 10m, tomorrow 09:00 or 2030-12-24T18:00:00+01:00.", panel="Schedule"
-    ),
-    option("--rrule", metavar="RULE", help='A recurrence rule, such as "FREQ=WEEKLY;BYDAY=MO".', panel="Schedule"),
-    option("--schedule", metavar="TEXT", help="Any of these as text, such as @daily.", panel="Schedule"),
-    option("--task", is_flag=True, help="No schedule, as without any of these: runs are enqueued.", panel="Schedule"),
+    *SCHEDULE_OPTIONS,
     *(_option(field) for field in SIMPLE_FIELDS if field.group == "schedule" or field.kind == "switch"),
     option("--url", metavar="URL", help="Call this address.", panel="Target"),
     option("--method", metavar="METHOD", help="With --url. [POST]", panel="Target"),
@@ -222,6 +208,8 @@ def build(name: str | None, flags: Mapping[str, Any]) -> dict[str, Any]:
             document["allow_past"] = True
     elif schedule not in (None, "task"):
         document["schedule"] = flags["schedule"] if schedule == "schedule" else {schedule: flags[schedule]}
+    if (combined := with_parts(document.get("schedule"), flags)) is not None:
+        document["schedule"] = combined
     target = _one_of(TARGETS, flags, "target", "target" in document)
     _require_target(target, flags)
     if target is not None:

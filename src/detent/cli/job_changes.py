@@ -85,6 +85,10 @@ def _edited(client: JsonClient, found: Item, fields: dict[str, Any], dry_run: bo
     return client.edit_job(found["id"], fields, revision=found["revision"])
 
 
+def _counts_from_end(found: Item) -> bool:
+    return isinstance(found["schedule"], dict) and found["schedule"].get("after") is not None
+
+
 @command(job, "next", examples=("detent job next report --count 10",))
 @argument
 @option("--count", "-n", default="5", metavar="N", help="How many ticks. [5]")
@@ -98,6 +102,10 @@ def following(job_name: str, count: str) -> None:
         answer = client.preview_schedule(**rules, job=found["id"], count=number)
     if invocation().format == "text" and found["schedule"] is None:
         output.say(f"{found['name']} has no schedule: its runs are enqueued.")
+        return
+    if invocation().format == "text" and _counts_from_end(found) and found["next_run_at"] is not None:
+        earliest = times.both(found["next_run_at"], times.now(), str(found["timezone"]))
+        output.say(f"{found['name']} ticks {earliest} at the earliest; later ticks depend on the end of its runs.")
         return
     if invocation().format == "text" and found["status"] != "active":
         output.say(f"{found['name']} is {found['status']}: it does not tick at these times.")

@@ -17,8 +17,20 @@ from detent.domain.job_fields import JobField
 ON_DEMAND = "on demand"
 
 
+def _with_parts(schedule: dict[str, Any]) -> str:
+    text = schedule_text({key: value for key, value in schedule.items() if key not in ("after", "also", "exclude")})
+    if schedule.get("after"):
+        text += f" after {schedule['after']}"
+    for name in ("also", "exclude"):
+        items = [item if isinstance(item, str) else schedule_text(item) for item in schedule.get(name) or ()]
+        text += f" {name} {', '.join(items)}" if items else ""
+    return text
+
+
 def schedule_text(schedule: object) -> str:
     """The schedule as one string, empty for a task."""
+    if isinstance(schedule, dict) and any(map(schedule.get, ("after", "also", "exclude"))):
+        return _with_parts(schedule)
     if isinstance(schedule, str):
         return schedule
     if not isinstance(schedule, dict):

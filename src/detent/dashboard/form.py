@@ -13,6 +13,7 @@ from msgspec import UNSET
 from detent.contract.job import Job
 from detent.dashboard.changes import Form, text_of
 from detent.dashboard.http_form import EMPTY_HTTP, http_from, http_values
+from detent.dashboard.schedule_form import EMPTY_PARTS, parts_from, parts_of
 from detent.dashboard.topic_form import EMPTY, celery_from, topic_from, topic_values
 from detent.domain.job import CeleryTarget, JobSpec, TopicTarget, kind_of
 from detent.domain.job_fields import JobField, fields_of
@@ -79,13 +80,14 @@ def schedule_from(form: Form) -> str | dict[str, Any] | None:
     match kind:
         case "every":
             found = _EVERY.fullmatch(text)
-            return {"every": found[1] if found else text}
+            return {"every": found[1] if found else text, **parts_from(form, interval=True)}
         case "at":
-            return {"at": text.replace(" ", "T", 1)}
+            return {"at": text.replace(" ", "T", 1), **parts_from(form)}
         case "rrule":
-            return {"rrule": text.removeprefix("RRULE:")}
+            return {"rrule": text.removeprefix("RRULE:"), **parts_from(form)}
         case _:
-            return text
+            parts = parts_from(form)
+            return {"cron": text, **parts} if parts else text
 
 
 def _target(form: Form) -> dict[str, Any]:
@@ -248,7 +250,7 @@ def values_of(job: Job | None, query: Mapping[str, str]) -> dict[str, Any]:
     """The initial value of each field: from the job, else from the address, else the default."""
     if job is None:
         empty = {name: _shown(_default(name)) for name in FIELDS}
-        start = {"kind": "cron", "cron": "0 9 * * MON-FRI", "rrule": "", "every": "15m", "at": ""}
+        start = {"kind": "cron", "cron": "0 9 * * MON-FRI", "rrule": "", "every": "15m", "at": "", **EMPTY_PARTS}
         rest = {"name": "", "timezone": "UTC", "payload": "", "tags": "", "target": "http"}
         target = EMPTY_TARGET | EMPTY_HTTP | EMPTY
         known = {**empty, **start, **rest, **target}
@@ -256,7 +258,7 @@ def values_of(job: Job | None, query: Mapping[str, str]) -> dict[str, Any]:
     values = {name: _shown(getattr(job, name)) for name in FIELDS}
     payload = "" if job.payload is None else json.dumps(job.payload, indent=2, ensure_ascii=False)
     texts = {"name": job.name, "timezone": job.timezone, "tags": ", ".join(job.tags), "payload": payload}
-    return {**values, **texts, **_schedule_values(job.schedule), **_target_values(job)}
+    return {**values, **texts, **schedule_values(job.schedule), **_target_values(job)}
 
 
 def changed_groups(values: Mapping[str, Any]) -> list[str]:
@@ -287,14 +289,14 @@ def _shown(value: Any) -> str:
     return str(msgspec.to_builtins(value))
 
 
-def _schedule_values(schedule: str | dict[str, Any] | None) -> dict[str, str]:
-    values = {"kind": "cron", "cron": "", "rrule": "", "every": "", "at": ""}
+def schedule_values(schedule: str | dict[str, Any] | None) -> dict[str, str]:
+    values = {"kind": "cron", "cron": "", "rrule": "", "every": "", "at": "", **EMPTY_PARTS}
     if schedule is None:
         return {**values, "kind": TASK}
     if isinstance(schedule, dict):
         for kind in ("cron", "rrule", "every", "at"):
             if kind in schedule:
-                return {**values, "kind": kind, kind: str(schedule[kind])}
+                return {**values, "kind": kind, kind: str(schedule[kind]), **parts_of(schedule)}
         return values
     lowered = schedule.lower()
     if lowered.startswith(("every ", "@every ")):

@@ -17,6 +17,39 @@ from detent.domain.job_fields import FIELDS_BY_NAME
 TITLE = "A file of jobs for detent apply"
 
 
+_TEXT = {"type": "string", "minLength": 1}
+_EVERY = {"anyOf": [_TEXT, {"type": "number", "exclusiveMinimum": 0}]}
+_KINDS: dict[str, Any] = {"cron": _TEXT, "rrule": _TEXT, "every": _EVERY, "anchor": _TEXT, "at": _TEXT}
+_MEMBER = {"type": "object", "properties": _KINDS, "additionalProperties": False}
+_EXCLUSION = {
+    "type": "object",
+    "properties": {"cron": _TEXT, "rrule": _TEXT, "dates": _TEXT},
+    "additionalProperties": False,
+    "minProperties": 1,
+    "maxProperties": 1,
+}
+SCHEDULE_OBJECT: dict[str, Any] = {
+    "type": "object",
+    "properties": {
+        **_KINDS,
+        "after": {"enum": ["finish"], "description": "With every: count it from the end of the previous run."},
+        "also": {
+            "type": "array",
+            "items": {"anyOf": [_TEXT, _MEMBER]},
+            "maxItems": 20,
+            "description": "More schedules: the job ticks when any of them does.",
+        },
+        "exclude": {
+            "type": "array",
+            "items": {"anyOf": [_TEXT, _EXCLUSION]},
+            "maxItems": 200,
+            "description": "No tick then: a day, 2030-12-24, days, 2030-12-24/2031-01-01, a cron expression, a rule.",
+        },
+    },
+    "additionalProperties": False,
+}
+
+
 def jobs_schema() -> dict[str, Any]:
     _, parts = msgspec.json.schema_components([JobSpec], ref_template="#/$defs/{name}")
     job = parts["JobSpec"]
@@ -31,6 +64,7 @@ def jobs_schema() -> dict[str, Any]:
         "maxLength": 200,
         "description": FIELDS_BY_NAME["name"].meaning,
     }
+    job["properties"]["schedule"] |= {"anyOf": [{"type": "string"}, SCHEDULE_OBJECT, {"type": "null"}]}
     defaults = {name: field for name, field in job["properties"].items() if name != "name"}
     return {
         "$schema": "https://json-schema.org/draft/2020-12/schema",

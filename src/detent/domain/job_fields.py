@@ -55,7 +55,9 @@ JOB_FIELDS: tuple[JobField, ...] = (
         "document",
         "definition",
         'When the job ticks: "0 9 * * MON", "@daily", "every 15m", "RRULE:FREQ=WEEKLY;BYDAY=MO" or a time; '
-        "or an object with cron, rrule, every or at. Without it the job is a task: its runs are enqueued.",
+        "or an object with cron, rrule, every or at, and with also (more schedules), exclude (days and times without a "
+        "tick) or, for every, after: finish (count from the end of the previous run). Without it the job is a task: "
+        "its runs are enqueued.",
     ),
     JobField(
         "target",

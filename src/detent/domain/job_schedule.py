@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Collection
 from datetime import datetime
+from typing import Any
 
 from detent.domain.job import JobSpec
 from detent.domain.schedule import Schedule, ScheduleError
+from detent.domain.schedule.cron_fields import uses_hash
 from detent.domain.schedule.schedule import NO_LIMIT
 from detent.domain.schedule.stagger import stagger_start
 from detent.domain.schedule.steps import CostlySchedule, Steps, batch_limit
@@ -48,19 +50,28 @@ def schedule_of(
 
 
 def first_not_skipped(
-    spec: JobSpec, number: int, created_at: datetime, tick: datetime | None, skips: Collection[datetime]
+    spec: JobSpec, tenant: int, created_at: datetime, tick: datetime | None, skips: Collection[datetime]
 ) -> datetime | None:
     """The next tick from `tick` on that an operator did not ask to skip."""
     if tick not in skips:
         return tick
     try:
-        schedule = schedule_of(spec, number, created_at, Steps(batch_limit(1)))
+        schedule = schedule_of(spec, tenant, created_at, Steps(batch_limit(1)))
         schedule = schedule.anchored(tick) if tick is not None and schedule.kind == "once" else schedule
         while tick is not None and tick in skips:
             tick = schedule.next_after(tick)
     except (CostlySchedule, UsageError):  # its zone is gone, for example: then the cursor is all that is known
         pass
     return tick
+
+
+def may_hash(schedule: str | dict[str, Any]) -> bool:
+    """Whether it contains `H`, which is another time for each job."""
+    if isinstance(schedule, str):
+        return uses_hash(schedule)
+    others = [*(schedule.get("also") or ()), *(schedule.get("exclude") or ())]
+    texts = [schedule.get("cron"), *(item.get("cron") if isinstance(item, dict) else item for item in others)]
+    return any(uses_hash(text) for text in texts if isinstance(text, str))
 
 
 class Descriptions:

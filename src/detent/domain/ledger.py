@@ -126,6 +126,15 @@ def expected_ticks(segment: LedgerSegment, after: datetime, until: datetime) -> 
     return segment.schedule.between(after, until, 1 + segment.schedule.count_between(after, until))
 
 
+def recorded_ticks(
+    segment: LedgerSegment, recorded: Sequence[datetime], after: datetime, until: datetime, next_tick: datetime | None
+) -> list[datetime]:
+    """The ticks of a delay that counts from the end of a run: those that are recorded, and the one that is next."""
+    known = {*recorded, *([next_tick] if next_tick is not None and segment.until is None else [])}
+    end = until if segment.until is None else min(until, segment.until)
+    return sorted(tick for tick in known if max(after, segment.since) < tick <= end)
+
+
 def settle_account(
     account: Account,
     segments: Sequence[LedgerSegment],
@@ -157,7 +166,10 @@ def settle_account(
     unclaimed = bisect_right(firsts, after), bisect_right(firsts, until)
     used = 0
     for segment in segments:
-        ticks = expected(segment, after, until)
+        if segment.schedule.delay is None:
+            ticks = expected(segment, after, until)
+        else:
+            ticks = recorded_ticks(segment, firsts, after, until, next_tick)
         if not ticks:
             continue
         account.expected += len(ticks)

@@ -6,7 +6,7 @@ from collections.abc import Collection, Iterator, Sequence
 from datetime import datetime, timedelta
 from typing import NamedTuple
 
-from detent.domain.ledger import DUE, PAUSED, Entry, LedgerSegment, Unread
+from detent.domain.ledger import DUE, PAUSED, Entry, LedgerSegment, Unread, recorded_ticks
 
 MICROSECOND = timedelta(microseconds=1)
 SCHEDULED = "scheduled"
@@ -69,7 +69,7 @@ def _known_statuses(
     singles = {entry.first: entry for entry in entries if entry.first == entry.last}
     ranges = [entry for entry in entries if entry.first != entry.last]
     done: Entry | None = None
-    for segment, tick in _walk(segments, after, until):
+    for segment, tick in _walk(segments, after, until, [*singles, *([] if next_tick is None else [next_tick])]):
         if done is not None and done.first <= tick <= done.last:
             continue
         single = singles.get(tick)
@@ -85,10 +85,14 @@ def _known_statuses(
 
 
 def _walk(
-    segments: Sequence[LedgerSegment], after: datetime, until: datetime
+    segments: Sequence[LedgerSegment], after: datetime, until: datetime, known: Sequence[datetime]
 ) -> Iterator[tuple[LedgerSegment, datetime]]:
+    """`known`: the recorded ticks and the next one, which are all that a delay after the end of a run has."""
     for segment in segments:
         if segment.optional:
+            continue
+        if segment.schedule.delay is not None:
+            yield from ((segment, tick) for tick in recorded_ticks(segment, known, after, until, None))
             continue
         end = until if segment.until is None else min(until, segment.until)
         reached = max(after, segment.since)

@@ -16,6 +16,7 @@ import msgspec
 
 from detent.domain.celery_rules import check_task_payload
 from detent.domain.concurrency import check_concurrency
+from detent.domain.delay_rules import check_delay
 from detent.domain.documents import (
     MAX_PAYLOAD_BYTES,
     MAX_REST_BYTES,
@@ -28,7 +29,7 @@ from detent.domain.documents import (
 from detent.domain.http_rules import template_warnings
 from detent.domain.identity import partition_of
 from detent.domain.job import DEFAULT_TENANT, TASK_NEEDS, HttpTarget, JobSpec, TopicTarget, kind_of, needs_of
-from detent.domain.job_schedule import schedule_of, whole_milliseconds
+from detent.domain.job_schedule import may_hash, schedule_of, whole_milliseconds
 from detent.domain.misfire import AUTOMATIC, MISSED, SHORTEST_GRACE
 from detent.domain.names import check_names
 from detent.domain.payload_schema import check_schema_of
@@ -37,8 +38,8 @@ from detent.domain.refusal import pointer_to, refused, shown
 from detent.domain.release_rules import check_expectations, check_spread
 from detent.domain.schedule import Schedule, ScheduleError
 from detent.domain.schedule.cautions import cautions
-from detent.domain.schedule.cron_fields import uses_hash
 from detent.domain.schedule.keys import check_key_template
+from detent.domain.schedule.schedule import COMBINED
 from detent.domain.schedule.steps import QUESTION_STEPS, Steps
 from detent.domain.sensitive import literal_secrets, literal_warnings
 from detent.domain.target_rules import check_target
@@ -128,7 +129,7 @@ class Timings:
         self._steps.spent = 0
         if found is None:
             found = _timing(schedule_of(spec, tenant, created_at, self._steps, new=True), created_at)
-            if found.schedule.kind != "cron" or spec.schedule is None or not _may_hash(spec.schedule):
+            if found.schedule.kind not in ("cron", COMBINED) or spec.schedule is None or not may_hash(spec.schedule):
                 self._timings[key] = found
         return found
 
@@ -235,11 +236,6 @@ def _timing(schedule: Schedule, since: datetime) -> Timing:
     return Timing(schedule, stored.decode(), hashlib.sha256(stored).digest(), cautions(schedule))
 
 
-def _may_hash(schedule: str | dict[str, Any]) -> bool:
-    """Whether it contains `H`, which is another time for each job."""
-    return uses_hash(schedule if isinstance(schedule, str) else schedule["cron"])
-
-
 def place(job: PreparedJob, now: datetime, last_tick: datetime | None = None) -> CursorPlace:
     """The next tick after `now` and after the last fired one; a UsageError when there is none. A task has none."""
     if job.schedule.never:
@@ -309,6 +305,7 @@ def _read_closely(spec: JobSpec) -> tuple[JobSpec, bytes]:
 def _check_parts(spec: JobSpec) -> None:
     check_names(spec)
     check_task(spec)
+    check_delay(spec)
     check_schema_of(spec)
     check_expectations(spec)
     if spec.signing is not None and not isinstance(spec.target, HttpTarget):

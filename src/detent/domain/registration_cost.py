@@ -8,15 +8,19 @@ from detent.domain.schedule.rrule_parse import looks_like_rrule
 # What is_large looks at: a value counts one, and so do a hundred characters.
 LARGE_PARTS = 1_000
 CHARACTERS_OF_A_PART = 100
+COSTLY_PARTS = frozenset({"rrule", "also", "exclude"})
 
 
 def is_costly(spec: JobSpec) -> bool:
     """Whether its ticks may take more than a tenth of a millisecond to compute, or its payload to check: callers then
     use a thread."""
     written = spec.schedule
-    rule = looks_like_rrule(written) if isinstance(written, str) else "rrule" in (written or ())
+    if isinstance(written, str):
+        searched = looks_like_rrule(written)
+    else:
+        searched = written is not None and not COSTLY_PARTS.isdisjoint(written)
     return (
-        rule
+        searched
         or bool(spec.jitter_seconds)
         or spec.release != "exact"
         or spec.tzdata_policy != "recompute"

@@ -15,6 +15,7 @@ from uuid import UUID
 
 from detent.contract.tick import Backfilled, BackfillRequest, OutstandingTicks
 from detent.domain.audit_event import NewEvent
+from detent.domain.delay_rules import ticks_unknown
 from detent.domain.misfire import SHORTEST_STEP
 from detent.domain.schedule import Schedule, ScheduleError
 from detent.domain.schedule.instants import check_range
@@ -165,6 +166,8 @@ def _count(row: Row, since: datetime, until: datetime) -> tuple[datetime, dateti
     schedule = schedule_of_row(row, Steps(RANGE_STEPS, "count the ticks of this range"))
     if schedule.never:
         raise without_ticks(row["name"])
+    if schedule.delay is not None:
+        raise ticks_unknown(row["name"])
     first = schedule.next_after(since - SHORTEST_STEP)
     last = schedule.latest(first, until) if first is not None and first <= until else None
     if first is None or last is None:

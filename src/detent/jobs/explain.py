@@ -77,6 +77,8 @@ class TickExplainer:
         if segment is None:
             return TickStory(job["id"], facts._replace(after=await self._first_after(number, moment)), None)
         facts = await self._with_rule(facts, number, segment)
+        if segment.schedule.delay is not None:
+            facts = _of_delay(facts, reading, job)
         if not facts.is_tick:
             return TickStory(job["id"], facts, None)
         return await self._with_status(facts, job, reading, segment, tenant)
@@ -177,6 +179,16 @@ def _with_ticks(facts: Facts, segment: LedgerSegment) -> Facts:
         fires_at=segment.fires_at(facts.at),
         before=schedule.latest(facts.at - FAR, facts.at - timedelta(milliseconds=1)),
         after=schedule.next_after(facts.at),
+    )
+
+
+def _of_delay(facts: Facts, reading: Reading, job: Row) -> Facts:
+    """Ticks that count from the end of a run are those that are recorded, and the next one."""
+    known = sorted({entry.first for entry in reading.entries} | ({reading.next_tick} if reading.next_tick else set()))
+    return facts._replace(
+        is_tick=facts.at in known,
+        before=max((tick for tick in (*known, job["last_tick"]) if tick and tick < facts.at), default=None),
+        after=min((tick for tick in known if tick > facts.at), default=None),
     )
 
 

@@ -19,6 +19,7 @@ from detent.domain.ledger import CATCHING_UP, DUE, PAUSED, Entry
 from detent.domain.ledger_ticks import MISSING, SCHEDULED, TO_BE_SKIPPED
 from detent.domain.schedule import Schedule
 from detent.domain.schedule.preview import clock_notes
+from detent.domain.schedule.schedule import SEARCHED
 
 MILLISECOND = timedelta(milliseconds=1)
 REASONS = {
@@ -138,7 +139,7 @@ class TickNarrator:
 
     def _rule(self, rule: RuleInForce) -> str:
         words = rule.schedule.describe().rstrip(".")
-        zone = f" in {rule.schedule.timezone}" if rule.schedule.kind in ("cron", "rrule") else ""
+        zone = f" in {rule.schedule.timezone}" if rule.schedule.kind in SEARCHED else ""
         past = self.facts.at <= self.facts.now
         text = f"Its schedule {'was' if past else 'is'}: {words}{zone}"
         if rule.schedule.never:
@@ -215,6 +216,11 @@ class TickNarrator:
         fires_at = facts.fires_at or facts.at
         cause = "jitter" if facts.rule is None or not facts.rule.schedule.staggered else "its staggered release"
         delay = "" if fires_at == facts.at else f", {span(fires_at - facts.at)} after the tick because of {cause}"
+        if facts.rule is not None and facts.rule.schedule.delay is not None:
+            return (
+                f"It fires in {span(fires_at - facts.now)} at the earliest: if a run of the job is unfinished then, it "
+                "waits for its end and for the delay since."
+            )
         return f"It fires in {span(fires_at - facts.now)}{delay}."
 
     def _in_pause(self) -> str:

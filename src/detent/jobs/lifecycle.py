@@ -17,6 +17,7 @@ from msgspec import UNSET
 
 from detent.contract.job import IfBusy, Job, OnResume
 from detent.contract.tick import Skip
+from detent.domain.delay_rules import ticks_unknown
 from detent.domain.documents import MAX_PAYLOAD_BYTES, check_size, check_text, encode_json, plain
 from detent.domain.identity import RunKey
 from detent.domain.job import JobSpec
@@ -291,6 +292,8 @@ def _check_tick(row: Row, at: datetime) -> None:
     schedule = _schedule(row)
     if schedule.never:
         raise without_ticks(name)
+    if schedule.delay is not None:
+        raise ticks_unknown(name)
     if schedule.latest(at, at) != at:
         raise UsageError(f"at is {_text(at)}, which is not a tick of {name!r}: {_nearest(schedule, at, now)}.", "/at")
 

@@ -22,7 +22,7 @@ from detent.domain.job_schedule import schedule_of
 from detent.domain.misfire import AUTOMATIC, CatchUp, MissedRange, nth_tick, split_by_day
 from detent.domain.registration import CursorPlace, PreparedJob, next_tick
 from detent.domain.schedule import Schedule, tzdata_version
-from detent.domain.schedule.schedule import NO_LIMIT
+from detent.domain.schedule.schedule import NO_LIMIT, SEARCHED
 from detent.domain.schedule.steps import Steps
 from detent.errors import UsageError
 from detent.jobs.edits import NOWHERE, Edit
@@ -97,7 +97,7 @@ def span_of(schedule: Schedule, since: datetime, opened: str, tick: datetime | N
         # The job allows a tick in the past, so a late tick is expected too.
         late = tick is not None and tick <= since
         return TickSpan(tick - MILLISECOND if late and tick else since, opened, tick or schedule.at, None)
-    zoned = schedule.kind in ("cron", "rrule") and schedule.timezone != "UTC"
+    zoned = schedule.kind in SEARCHED and schedule.timezone != "UTC"
     return TickSpan(since, opened, schedule.anchor, tzdata_version() if zoned else None)
 
 
@@ -118,8 +118,8 @@ def _unfired(row: Row, end: datetime, reason: str, steps: Steps) -> list[MissedR
     first: datetime | None = row["next_tick"]
     if row["status"] == "paused":
         return _ticks_of_pause(row, schedule_of_row(row, steps), end, "skip")[0] if _readable(row) else []
-    if first is None or first > end:
-        return []
+    if first is None or first > end or (_readable(row) and schedule_of_row(row).delay is not None):
+        return []  # a delay has no tick until it fires
     if not _readable(row):
         return [MissedRange(first, first, 1, reason)]
     schedule = schedule_of_row(row, steps).anchored(first)

@@ -23,6 +23,8 @@ SCHEDULES_OF_OTHERS = 29
 """The migration that came with the aws dialect, five fields in the quartz dialect, and `H` by name."""
 TICK_OPTIONS = 30
 """The migration of the release that came with payload_schema, release and tzdata_policy."""
+SCHEDULE_PARTS = 31
+"""The migration of the release that came with `also`, `exclude` and `after` of schedules."""
 FORMER_PRIORITIES = range(10)
 
 
@@ -43,12 +45,16 @@ async def check_versions(store: Store, items: Iterable[object]) -> None:
 
 def _newest_part(spec: JobSpec) -> tuple[int, str] | None:
     """The migration that a node has to know to read the job, and why; None: nodes of all versions read it."""
-    if (part := _new_part_of_schedule(spec)) is not None:
-        return SCHEDULES_OF_OTHERS, part
+    if isinstance(spec.schedule, dict):
+        for name in ("also", "exclude", "after"):
+            if spec.schedule.get(name):
+                return SCHEDULE_PARTS, f"has {name!r} in its schedule"
     if spec.payload_schema is not None:
         return TICK_OPTIONS, "has a payload_schema"
     if spec.release != "exact" or spec.tzdata_policy != "recompute":
         return TICK_OPTIONS, f"has {'release' if spec.release != 'exact' else 'tzdata_policy'}"
+    if (part := _new_part_of_schedule(spec)) is not None:
+        return SCHEDULES_OF_OTHERS, part
     if spec.dead_letter_topic is not None:
         return TARGETS, "has a dead_letter_topic"
     if (part := _new_part_of_target(spec.target)) is not None:

@@ -111,8 +111,7 @@ def next_by_new_data(
     """The next tick after `now`. If the data moves a fixed local time to later, the tick that fired last appears again:
     it is nearer to that one than to the former next tick, and is left out."""
     tick = schedule.next_after(now)
-    resolver = getattr(schedule.ticks, "resolver", None)
-    if tick is None or last_tick is None or resolver is None or resolver.real_time:
+    if tick is None or last_tick is None or not schedule.at_fixed_local_time(tick):
         return tick
     repeats = last_tick < tick < former and tick - last_tick < former - tick
     return schedule.next_after(tick) if repeats else tick

@@ -33,6 +33,7 @@ from detent.runtime.bisection import halve_until_alone
 from detent.runtime.clock import DatabaseClock
 from detent.runtime.service import Failing
 from detent.runtime.wakeups import Wakeups
+from detent.scheduler import fixed_delay
 from detent.scheduler.catch_up_jobs import CatchUpJobs
 from detent.scheduler.due import BATCH, DueTicks
 from detent.scheduler.fire_log import count_fired, log_fired, observed
@@ -243,6 +244,9 @@ class Firing:
             self._planned(batch)
         for mode in FireMode:
             chosen = [item for item in planned if item.mode is mode]
+            if chosen and mode is FireMode.DELAYED:
+                store, node = self._store.cursors, self._membership.node
+                chosen = await fixed_delay.ready(store, node, self._ticks, chosen, schedules)
             if chosen:
                 await self._fire_with_handoff(chosen, mode)
 
@@ -318,7 +322,7 @@ class Firing:
                 reservation.hand_off,
                 [item.advance for item in batch],
                 careful=mode is FireMode.CAREFUL,
-                patient=mode is FireMode.PATIENT,
+                patient=mode in (FireMode.PATIENT, FireMode.DELAYED),
             )
             await failpoints.hit("S6")
         except OutcomeUnknown as error:

@@ -8,7 +8,8 @@ from datetime import datetime, timedelta
 from enum import Enum
 from typing import NamedTuple
 
-from detent.domain.misfire import AUTOMATIC, SUSPENDED, MisfirePolicy, decide, skip_all
+from detent.domain.delay_rules import next_look
+from detent.domain.misfire import AUTOMATIC, SUSPENDED, MisfirePolicy, MissedRange, decide, skip_all
 from detent.domain.run import Claim
 from detent.domain.schedule import Schedule
 from detent.runtime.clock import monotonic
@@ -31,6 +32,7 @@ class FireMode(Enum):
     PLAIN = "plain"  # the fastest
     CAREFUL = "careful"  # for jobs with a limited number of runs; skips locked cursors
     PATIENT = "patient"  # as careful, and a tick without a free lane stays due
+    DELAYED = "delayed"  # as patient, after a look at the run before: the tick counts from its end
 
 
 # None: to be fired although it is late. An error: it cannot be decided.
@@ -160,7 +162,14 @@ class TickPlanner:
         fire_at = _fire_at(schedule, cursor.job, following) if jittered else following
         # As _replace, at a third of its cost.
         after = Cursor._make((cursor.job, following, fire_at, *cursor[3:]))
+        if following is None and schedule.delay is not None:
+            return self._delayed(cursor, schedule, now)
         return Planned(cursor, after, self.patience.mode(cursor, following, now, crowded=crowded))
+
+    def _delayed(self, cursor: Cursor, schedule: Schedule, now: datetime) -> Planned:
+        """The cursor moves to the next look at the run that is fired."""
+        look = next_look(schedule, max(now, tick_of(cursor)))
+        return Planned(cursor, cursor._replace(next_tick=look, fire_at=look), FireMode.DELAYED)
 
     def _following(self, number: int, schedule: Schedule, tick: datetime) -> tuple[datetime | None, bool]:
         """The tick after, and whether the schedule spreads its jobs. Jobs that are due together mostly share schedule
@@ -177,6 +186,8 @@ class TickPlanner:
     def decide(self, cursor: Cursor, schedule: Schedule, now: datetime) -> Leap | None:
         """For a cursor whose tick is missed. None: the tick is to be fired although it is late. Called in a thread, so
         it must not touch the planner's state."""
+        if schedule.delay is not None:
+            return None  # there is nothing to catch up: the run before ended long ago
         grace = self._grace if cursor.grace == AUTOMATIC else cursor.grace
         policy = MisfirePolicy(cursor.missed, grace, cursor.max_missed)
         decision = decide(schedule, tick_of(cursor), now, policy, cursor.job)
@@ -188,6 +199,9 @@ class TickPlanner:
 
     def skip(self, cursor: Cursor, schedule: Schedule, now: datetime) -> Leap:
         """For a due cursor of a suspended tenant. Called in a thread, as `decide`."""
+        if schedule.delay is not None:
+            tick, following = tick_of(cursor), schedule.after_end(max(now, tick_of(cursor)))
+            return Leap(cursor, following, following, tick, [MissedRange(tick, tick, 1, SUSPENDED)], suspended=True)
         decision = skip_all(schedule, tick_of(cursor), now, SUSPENDED)
         passed = decision.passed or tick_of(cursor)
         fire_at = _fire_at(schedule, cursor.job, decision.next_tick)

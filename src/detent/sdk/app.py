@@ -7,8 +7,8 @@ new, updated if it differs. Jobs that the app registered before and no longer ha
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Coroutine, Mapping
-from datetime import datetime, timedelta
+from collections.abc import Callable, Coroutine, Mapping, Sequence
+from datetime import date, datetime, timedelta
 from typing import TYPE_CHECKING, Any, Concatenate, Literal, TypeVar, Unpack, overload
 
 from detent.errors import UsageError
@@ -67,15 +67,22 @@ class Detent(AppLifecycle):
         every: str | float | timedelta | None = None,
         rrule: str | None = None,
         at: str | datetime | None = None,
+        after: Literal["finish"] | None = None,
+        also: Sequence[str | Mapping[str, Any]] = (),
+        exclude: Sequence[str | date | Mapping[str, str]] = (),
         payload: Any = None,
         isolate: Isolate = "thread",
         **fields: Unpack[JobFields],
     ) -> Decorator:
         """Register the decorated function and a job that calls it on a schedule. `payload` has its arguments.
 
+        `also` has more schedules: the job ticks when any of them does; `exclude` has days and times at which it does
+        not. `every="10m", after="finish"`: ten minutes after the previous run ended.
+
         `isolate="process"`: the function runs in its own process; if that dies, one attempt fails and nothing else.
         """
-        schedule = schedule_of({"cron": cron, "every": every, "rrule": rrule, "at": at})
+        forms = {"cron": cron, "every": every, "rrule": rrule, "at": at}
+        schedule = schedule_of({**forms, "after": after, "also": also, "exclude": exclude})
         return self._decorator(name, isolate, payload, {"schedule": schedule, **documented(fields)})
 
     @overload

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Mapping, Sequence
-from datetime import datetime, timedelta
+from datetime import date, datetime, timedelta
 from typing import Any, Literal, TypedDict, cast
 
 from detent.errors import UsageError
@@ -68,15 +68,19 @@ class JobFields(TypedDict, total=False):
 
 
 class ScheduledFields(JobFields, total=False):
-    """As above, with the schedule: exactly one of these."""
+    """As above, with the schedule: exactly one of the first four."""
 
     cron: str
     every: str | float | timedelta
     rrule: str
     at: str | datetime
+    after: Literal["finish"]
+    also: Sequence[str | Mapping[str, Any]]
+    exclude: Sequence[str | date | Mapping[str, str]]
 
 
 SCHEDULE_FORMS = ("cron", "every", "rrule", "at")
+SCHEDULE_PARTS = (*SCHEDULE_FORMS, "after", "also", "exclude")
 
 
 def documented(fields: Mapping[str, Any]) -> dict[str, Any]:
@@ -98,15 +102,25 @@ def documented(fields: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def schedule_of(forms: Mapping[str, Any]) -> dict[str, Any]:
-    """The schedule that is given in one of its forms."""
-    given = {form: value for form, value in forms.items() if value is not None}
+    """The schedule that is given in one of its forms, with what belongs to it."""
+    given = {form: forms[form] for form in SCHEDULE_FORMS if forms.get(form) is not None}
     if len(given) != 1:
         hint = "" if given else " For a job without a schedule, whose runs are enqueued, use @app.task()."
         raise UsageError(f"A job needs exactly one of cron=, every=, rrule= and at=; {len(given)} were given.{hint}")
     form, value = next(iter(given.items()))
-    if form == "every" and isinstance(value, timedelta):
-        return {form: _interval(value)}
-    return {form: _plain(form, value)}
+    interval = form == "every" and isinstance(value, timedelta)
+    return {form: _interval(value) if interval else _plain(form, value), **_beside(forms)}
+
+
+def _beside(forms: Mapping[str, Any]) -> dict[str, Any]:
+    found = {} if forms.get("after") is None else {"after": forms["after"]}
+    for name in ("also", "exclude"):
+        items = forms.get(name)
+        if isinstance(items, str | Mapping | date):
+            raise UsageError(f"{name} is {items!r}: give a list, such as {name}=[{items!r}].")
+        if items:
+            found[name] = [item.isoformat() if type(item) is date else _plain(name, item) for item in items]
+    return found
 
 
 def _interval(length: timedelta) -> str | float:

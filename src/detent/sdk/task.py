@@ -17,7 +17,7 @@ from uuid import UUID
 
 from detent.errors import UsageError
 from detent.sdk.binding import Binding
-from detent.sdk.fields import SCHEDULE_FORMS, ScheduledFields, documented, schedule_of, seconds_of
+from detent.sdk.fields import SCHEDULE_PARTS, ScheduledFields, documented, schedule_of, seconds_of
 from detent.sdk.handle import BlockingHandle, Handle
 from detent.sdk.portal import portal
 
@@ -179,7 +179,7 @@ class Task(Generic[P, R]):
 
     def _scheduled(self, name: str, call: TaskCall[P, R] | None, fields: ScheduledFields) -> dict[str, Any]:
         given: dict[str, Any] = dict(fields)
-        schedule = schedule_of({form: given.pop(form, None) for form in SCHEDULE_FORMS})
+        schedule = schedule_of({part: given.pop(part, None) for part in SCHEDULE_PARTS})
         payload = self._checked(call).payload if call is not None else self.document.get("payload")
         payload = self.binding.check_payload(payload, complete=True)
         kept = {key: value for key, value in self.document.items() if key not in ("schedule", "payload")}

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from typing import NamedTuple
 
 from detent.domain.misfire import MAX_MISSED, RUN_ONCE, CatchUp, MissedRange
@@ -75,6 +75,18 @@ class Leap(NamedTuple):
     suspended: bool = False
 
 
+class DelayLook(NamedTuple):
+    """A cursor whose tick counts from the end of the run before: the delay, how long to wait while a run is unfinished,
+    and the end of the schedule."""
+
+    job: int
+    tick: datetime
+    generation: int
+    delay: timedelta
+    look: timedelta
+    ends_at: datetime | None
+
+
 class CursorStore:
     def __init__(self, database: Database) -> None:
         self._database = database
@@ -141,6 +153,13 @@ class CursorStore:
             batched = (jobs, one_for_all(ticks), one_for_all(generations), one_for_all(nexts), later)
             rows = await self._database.fetch_guarded(PoolName.FIRE, sql.cursor.FIRE, "S4", "S5", *by, *batched)
         return [Exceptional(row["job"], row["lane"], row["why"]) for row in rows]
+
+    async def look_at_delays(self, node: int, batch: Sequence[DelayLook]) -> dict[int, datetime | None]:
+        """Move cursors that are not at the end of the run before plus the delay; returns where they are now (None: the
+        schedule has ended). A job that is not returned may be fired."""
+        arguments = columns(6, sorted(batch))
+        rows = await self._database.fetch(PoolName.FIRE, sql.cursor.LOOK_AT_DELAYS, node, *arguments)
+        return {row["job"]: row["next_tick"] for row in rows}
 
     async def miss(self, node: int, batch: Sequence[Leap], *, suspended: bool = False) -> set[int]:
         """Record missed ticks and move the cursors past them; returns the jobs whose cursor was as expected.

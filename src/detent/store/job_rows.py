@@ -9,6 +9,7 @@ from typing import Any
 import msgspec
 
 from detent.contract.job import Job, JobStatus
+from detent.domain.delay_rules import earliest_tick
 from detent.domain.job import JobSpec
 from detent.domain.job_schedule import Descriptions, first_not_skipped
 from detent.domain.registration import CursorPlace, PreparedJob
@@ -27,6 +28,7 @@ def jobs_of(rows: Sequence[Row]) -> list[Job]:
 def _job_of(row: Row, descriptions: Descriptions) -> Job:
     spec = msgspec.json.decode(row["definition"], type=JobSpec)
     past, skips = row["past_status"], row["skips"] or []
+    next_tick = earliest_tick(spec, row["next_tick"], row["last_run_at"])
     return _document(
         spec,
         description=descriptions.of(spec, row["tenant"], row["created_at"]),
@@ -38,9 +40,7 @@ def _job_of(row: Row, descriptions: Descriptions) -> Job:
         paused_by=row["paused_by"],
         paused_until=row["paused_until"],
         on_resume=row["on_resume"],
-        next_run_at=first_not_skipped(spec, row["job"], row["created_at"], row["next_tick"], skips)
-        if skips
-        else row["next_tick"],
+        next_run_at=first_not_skipped(spec, row["tenant"], row["created_at"], next_tick, skips) if skips else next_tick,
         skipped_ticks=skips,
         last_run_at=row["last_run_at"],
         last_status=RunStatus(row["live_status"]) if row["live_status"] else STATUSES.get(past),

@@ -14,6 +14,7 @@ from detent.domain.job_schedule import schedule_of, whole_milliseconds
 from detent.domain.run import Claim
 from detent.domain.schedule import Schedule
 from detent.domain.schedule.cron_fields import uses_hash
+from detent.domain.schedule.exclusions import EverythingExcluded
 from detent.errors import UsageError
 
 MILLISECOND = timedelta(milliseconds=1)
@@ -36,7 +37,10 @@ class Windows:
         """The tick before that of a run; for a run that was triggered by hand, the last tick before it. None: there
         is no such tick."""
         schedule = self._schedule(claim, definition)
-        return None if schedule is None else previous_tick(schedule, claim.scheduled_at)
+        try:
+            return None if schedule is None else previous_tick(schedule, claim.scheduled_at)
+        except EverythingExcluded:  # before it, for longer than is searched
+            return None
 
     def _schedule(self, claim: Claim, definition: Definition) -> Schedule | None:
         spec, created_at = definition.spec, definition.created_at

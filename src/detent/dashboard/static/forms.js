@@ -1,5 +1,5 @@
 // The job form: fields that depend on a choice, preset buttons, and the schedule preview.
-const SCHEDULE = new Set(["name", "kind", "cron", "rrule", "every", "at", "timezone", "dst_gap", "dst_overlap", "day_match", "dialect", "starts_at", "ends_at"]);
+const SCHEDULE = new Set(["name", "kind", "cron", "rrule", "every", "at", "also", "exclude", "after", "anchor", "timezone", "dst_gap", "dst_overlap", "day_match", "dialect", "starts_at", "ends_at"]);
 
 function showChoices(form) {
   for (const part of form.querySelectorAll("[data-when]")) {

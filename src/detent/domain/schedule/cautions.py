@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from detent.domain.schedule.combined import CombinedTicks
 from detent.domain.schedule.cron import CronWalls
 from detent.domain.schedule.cron_fields import DAY, HOUR, MINUTE, MONTH, SECOND, CronField, FieldSpec
 from detent.domain.schedule.cron_parse import CronFields
 from detent.domain.schedule.english import bits
+from detent.domain.schedule.exclusions import Exclusion, MatchedStretches
 from detent.domain.schedule.zone_names import ABBREVIATIONS, FIXED
 
 if TYPE_CHECKING:
@@ -16,7 +18,14 @@ if TYPE_CHECKING:
 
 def cautions(schedule: Schedule) -> list[str]:
     """Sentences for a user who checks a schedule before saving it."""
-    return [*_fixed_zone(schedule.zone.name), *_of_cron(schedule)]
+    found = _fixed_zone(schedule.zone.name)
+    if isinstance(schedule.ticks, CombinedTicks):
+        for member in schedule.ticks.members:
+            found += _of_cron(member)
+        for part in schedule.ticks.exclusions.parts:
+            found += _of_exclusion(part)
+        return list(dict.fromkeys(found))
+    return [*found, *_of_cron(schedule)]
 
 
 def _fixed_zone(zone: str) -> list[str]:
@@ -32,6 +41,17 @@ def _of_cron(schedule: Schedule) -> list[str]:
         return []
     fields = resolver.source.fields
     return [*_often(fields), *_uneven(fields), *_short_months(fields)]
+
+
+def _of_exclusion(part: Exclusion) -> list[str]:
+    if not isinstance(part, MatchedStretches) or not isinstance(part.walls, CronWalls) or part.unit != 60:
+        return []
+    fields = part.walls.fields
+    if fields.minute.mask.bit_count() * fields.hour.mask.bit_count() != 1:
+        return []
+    time = f"{bits(fields.hour.mask)[0]:02}:{bits(fields.minute.mask)[0]:02}"
+    days = part.text.split(None, 2)[-1] if len(part.text.split()) == 5 else "…"
+    return [f"The exclusion {part.text!r} excludes the minute {time} only; for whole days write '* * {days}'."]
 
 
 def _often(fields: CronFields) -> list[str]:

@@ -24,7 +24,7 @@ from detent.domain.schedule.english import (
 )
 from detent.domain.schedule.instants import format_instant
 from detent.domain.schedule.interval import UNITS_MS, IntervalTicks
-from detent.domain.schedule.schedule import WallTicks
+from detent.domain.schedule.schedule import COMBINED, DelayTicks, WallTicks
 
 if TYPE_CHECKING:
     from detent.domain.schedule.schedule import Schedule
@@ -35,15 +35,22 @@ UNIT_NOUNS = {"d": "day", "h": "hour", "m": "minute", "s": "second", "ms": "mill
 
 
 def describe(schedule: Schedule) -> str:
-    return capital(_body(schedule)) + _bounds(schedule)
+    return capital(body(schedule)) + _bounds(schedule)
 
 
-def _body(schedule: Schedule) -> str:
+def body(schedule: Schedule) -> str:
     ticks = schedule.ticks
     if schedule.never:
         return "on demand"
+    if isinstance(ticks, DelayTicks):
+        words = describe_interval(ticks.every).removeprefix("every ")
+        return f"{words if words[0].isdigit() else f'1 {words}'} after the end of the previous run"
     if isinstance(ticks, IntervalTicks):
         return describe_interval(ticks.every)
+    if schedule.kind == COMBINED:
+        from detent.domain.schedule.describe_combined import describe_combined
+
+        return describe_combined(schedule)
     if isinstance(ticks, WallTicks):
         source = ticks.resolver.source
         if isinstance(source, CronWalls):
@@ -147,6 +154,11 @@ def _hours(hours: list[int]) -> str:
     if step is not None:
         return f"in every {ordinal(step)} hour from 00:00"
     return "in the hours of " + join([f"{hour:02}:00" for hour in hours])
+
+
+def describe_days(fields: CronFields) -> str:
+    """The days of an expression, whatever its times are."""
+    return (_days(fields) or "every day") + _months(fields) + _years(fields)
 
 
 def _days(fields: CronFields) -> str:

@@ -19,7 +19,10 @@ from detent.domain.schedule.errors import ScheduleError
 from detent.domain.schedule.instants import LOOKS_LIKE_INSTANT, check_range, parse_instant, to_ms
 from detent.domain.schedule.interval import IntervalTicks, format_every, parse_every
 from detent.domain.schedule.schedule import (
+    COMBINED,
+    DELAY,
     NEVER,
+    DelayTicks,
     NeverTicks,
     OnceTicks,
     Schedule,
@@ -30,7 +33,9 @@ from detent.domain.schedule.schedule import (
 from detent.domain.schedule.steps import Steps
 from detent.domain.schedule.zones import UTC_ZONE, Zone, checked_rules, load_zone
 
-FORMS = "{'cron': …}, {'rrule': …}, {'every': …, 'anchor': …} or {'at': …}"
+FORMS = "{'cron': …}, {'rrule': …}, {'every': …, 'anchor': …}, {'every': …, 'after': 'finish'} or {'at': …}"
+COMBINING = frozenset({"also", "exclude"})
+"""May be next to any of these forms."""
 LONGEST_JITTER = 86_400
 PARSE_CACHE = 8_192
 LONGEST_TEXT = 1_000  # of an interval or an instant
@@ -60,17 +65,19 @@ DEFAULTS = ScheduleOptions()
 def parse_schedule(spec: str | Mapping[str, Any] | None, options: ScheduleOptions, steps: Steps, new: bool) -> Schedule:
     if spec is None:
         return _never(load_zone(options.timezone))
+    if isinstance(spec, Mapping) and any(spec.get(name) for name in COMBINING):
+        from detent.domain.schedule.parse_combined import parse_combined
+
+        return parse_combined(spec, options, steps, new)
     if isinstance(spec, str):
-        kind, value = "cron" if options.dialect == "aws" and is_aws(spec) else _recognise(spec), spec
+        kind, value = ("cron", spec) if options.dialect == "aws" and is_aws(spec) else read_kind(spec)
         pointer = "/schedule"
-        if kind == "every":
-            value = re.sub(r"(?i)^\s*@?every\b", "", value).strip()
     else:
         kind, value, options = _explicit(spec, options)
-        pointer = f"/schedule/{kind}"
+        pointer = f"/schedule/{'every' if kind == 'delay' else kind}"
     if options.dialect == "aws" and kind == "cron" and isinstance(value, str):
         kind, value = read_aws(value)
-    if kind in ("every", "at") and isinstance(value, str) and len(value) > LONGEST_TEXT:
+    if kind in ("every", "delay", "at") and isinstance(value, str) and len(value) > LONGEST_TEXT:
         raise ScheduleError(f"The schedule has {len(value)} characters; at most {LONGEST_TEXT} are read.", pointer)
     try:
         if kind == "cron":
@@ -83,9 +90,15 @@ def parse_schedule(spec: str | Mapping[str, Any] | None, options: ScheduleOption
             raise ScheduleError("day_match is about cron expressions; take it out.", "/day_match")
         if kind == "rrule":
             return _parse_rrule(value, options, steps, new)
-        return {"every": _parse_every, "at": _parse_at}[kind](value, options)
+        return {"every": _parse_every, "delay": _parse_delay, "at": _parse_at}[kind](value, options)
     except ScheduleError as error:
         raise error.at(pointer) from None
+
+
+def read_kind(text: str) -> tuple[str, str]:
+    """The kind of a schedule that is written as text, and the text of that kind."""
+    kind = _recognise(text)
+    return kind, re.sub(r"(?i)^\s*@?every\b", "", text).strip() if kind == "every" else text
 
 
 def _recognise(text: str) -> str:
@@ -112,16 +125,34 @@ def _explicit(spec: Mapping[str, Any], options: ScheduleOptions) -> tuple[str, A
     if len(kinds) != 1:
         raise ScheduleError(f"The schedule names {len(kinds)} kinds; give one of {FORMS}.", "/schedule")
     kind = kinds[0]
-    unknown = sorted(set(map(str, spec)) - ({kind, "anchor"} if kind == "every" else {kind}))
+    allowed = {kind, "anchor", "after"} if kind == "every" else {kind}
+    unknown = sorted(set(map(str, spec)) - allowed - COMBINING)
     if unknown:
         raise ScheduleError(
             f"The schedule has {unknown[0]!r} next to {kind!r}, which is not allowed there; give one of {FORMS} "
             "and put the other settings next to 'schedule'.",
             f"/schedule/{unknown[0]}",
         )
+    if spec.get("after") is not None:
+        _check_after(spec)
+        return "delay", spec[kind], options
     if spec.get("anchor") is not None:
         options = options._replace(anchor=_explicit_anchor(spec["anchor"], options))
     return kind, spec[kind], options
+
+
+def _check_after(spec: Mapping[str, Any]) -> None:
+    if spec["after"] != "finish":
+        raise ScheduleError(
+            f"after is {reprlib.repr(spec['after'])}; write 'finish': the interval then counts from the end of the "
+            "previous run.",
+            "/schedule/after",
+        )
+    if spec.get("anchor") is not None:
+        raise ScheduleError(
+            "The schedule has an anchor and counts from the end of the previous run; keep one of the two.",
+            "/schedule/anchor",
+        )
 
 
 def _explicit_anchor(value: Any, options: ScheduleOptions) -> datetime:
@@ -247,6 +278,18 @@ def _interval_schedule(every: int, anchor: int | None, options: ScheduleOptions)
     return Schedule("interval", IntervalTicks(every, anchor), zone, stored)
 
 
+def _parse_delay(value: Any, options: ScheduleOptions) -> Schedule:
+    if options.jitter_seconds:
+        raise ScheduleError("jitter_seconds does not go with after: finish; take it out.", "/jitter_seconds")
+    return _delay_schedule(parse_every(value), options)
+
+
+def _delay_schedule(every: int, options: ScheduleOptions) -> Schedule:
+    stored: dict[str, Any] = {"kind": DELAY, "every": format_every(every)}
+    stored |= stored_bounds(options.starts_at, options.ends_at, 0)
+    return Schedule(DELAY, DelayTicks(every), load_zone(options.timezone), stored)
+
+
 def _parse_at(value: Any, options: ScheduleOptions) -> Schedule:
     zone = load_zone(options.timezone)
     moment = parse_instant(value, zone, options.dst_gap, options.dst_overlap)
@@ -292,8 +335,14 @@ def schedule_from_stored(stored: Mapping[str, Any]) -> Schedule:
         return _parse_rrule(stored["rrule"], options, Steps(), new=False)
     if kind == "interval":
         return _interval_schedule(parse_every(stored["every"]), None, options)
+    if kind == DELAY:
+        return _delay_schedule(parse_every(stored["every"]), options)
     if kind == NEVER:
         return _never(UTC_ZONE)
+    if kind == COMBINED:
+        from detent.domain.schedule.parse_combined import combined_from_stored
+
+        return combined_from_stored(stored, options)
     if kind == "once":
         ticks: TickSource = OnceTicks(None)
         return Schedule("once", ticks, UTC_ZONE, _once_stored(options))

@@ -7,8 +7,10 @@ from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING
 
 from detent.domain.schedule.cautions import cautions
-from detent.domain.schedule.dst import MARGIN, Resolver
+from detent.domain.schedule.combined import CombinedTicks
+from detent.domain.schedule.dst import MARGIN
 from detent.domain.schedule.instants import to_ms
+from detent.domain.schedule.schedule import COMBINED, WallTicks
 from detent.domain.schedule.zones import OffsetSegment
 
 if TYPE_CHECKING:
@@ -21,6 +23,7 @@ CLOCK_CHANGES_AHEAD = timedelta(days=731)
 MAX_CHANGES = 12
 NEARBY = 3 * 3600
 NO_TICKS = "A task has no schedule: its runs are enqueued."
+NOT_KNOWN = "The next tick depends on the end of the previous run, so no ticks are listed ahead."
 WALL_EPOCH = datetime(1970, 1, 1)  # noqa: DTZ001  a wall time has no zone
 
 
@@ -69,17 +72,46 @@ def preview(schedule: Schedule, after: datetime, count: int) -> SchedulePreview:
         moments.append(moment)
         moment = schedule.next_after(moment)
     if not moments:
-        result.warnings.append(NO_TICKS if schedule.never else "This schedule has no tick after the given time.")
-    resolver = getattr(schedule.ticks, "resolver", None)
-    if resolver is None:
-        result.ticks = [PlannedTick(tick, _local(schedule, tick)) for tick in moments]
+        result.warnings.append(_why_none(schedule))
+    watchers = [_Watcher(schedule, each, result) for each in _sources(schedule)]
+    result.ticks = [PlannedTick(tick, _local(schedule, tick), _mark(watchers, tick)) for tick in moments]
+    if not watchers and schedule.kind != COMBINED:
         return result
-    watcher = _Watcher(schedule, resolver, result)
-    result.ticks = [watcher.tick(tick) for tick in moments]
     if moments:
-        watcher.report(to_ms(after) // 1000 + 1, to_ms(moments[-1]) // 1000 + 1)
+        for watcher in watchers:
+            watcher.report(to_ms(after) // 1000 + 1, to_ms(moments[-1]) // 1000 + 1)
+        _list_excluded(schedule, after, moments[-1], result)
     result.warnings += cautions(schedule)
     return result
+
+
+def _why_none(schedule: Schedule) -> str:
+    if schedule.never:
+        return NO_TICKS
+    return NOT_KNOWN if schedule.delay is not None else "This schedule has no tick after the given time."
+
+
+def _sources(schedule: Schedule) -> list[WallTicks]:
+    """What follows the wall clock in a schedule."""
+    members = schedule.ticks.members if isinstance(schedule.ticks, CombinedTicks) else (schedule,)
+    return [member.ticks for member in members if isinstance(member.ticks, WallTicks)]
+
+
+def _mark(watchers: list[_Watcher], tick: datetime) -> str | None:
+    """Of the first member that has the tick and was changed there."""
+    return next((mark for watcher in watchers if (mark := watcher.mark(tick)) is not None), None)
+
+
+def _list_excluded(schedule: Schedule, after: datetime, last: datetime, result: SchedulePreview) -> None:
+    ticks = schedule.ticks
+    if not isinstance(ticks, CombinedTicks) or not ticks.exclusions.parts:
+        return
+    starts, _ = schedule.bounds()
+    since = after if starts is None else max(after, datetime.fromisoformat(starts) - timedelta(milliseconds=1))
+    for tick in ticks.excluded(to_ms(since), to_ms(last), MAX_SKIPPED - len(result.skipped)):
+        local = _wall_text(schedule.zone.local(tick // 1000))
+        result.skipped.append(SuppressedTick(local, f"excluded by {ticks.exclusions.reason(tick)!r}"))
+    result.skipped.sort(key=lambda skipped: skipped.local)
 
 
 def _local(schedule: Schedule, tick: datetime) -> str:
@@ -103,15 +135,23 @@ def _date_text(wall: int) -> str:
 class _Watcher:
     """Marks the ticks near changes of the clock, and says in words what happens there."""
 
-    def __init__(self, schedule: Schedule, resolver: Resolver, result: SchedulePreview) -> None:
-        self.schedule = schedule
-        self.resolver = resolver
+    def __init__(self, schedule: Schedule, source: WallTicks, result: SchedulePreview) -> None:
+        self.source = source
+        self.resolver = source.resolver
         self.result = result
+        combined = schedule.ticks if isinstance(schedule.ticks, CombinedTicks) else None
+        self.exclusions = combined.exclusions if combined is not None and combined.exclusions.parts else None
+        self.alone = combined is None
 
-    def tick(self, tick: datetime) -> PlannedTick:
+    def mark(self, tick: datetime) -> str | None:
+        """`moved`, `repeated`, or nothing; of a tick that is not one of this member, nothing."""
+        if not self.alone and self.source.latest(to_ms(tick), to_ms(tick)) is None:
+            return None
         instant = to_ms(tick) // 1000
-        segment = self.resolver.zone.segment(instant)
-        return PlannedTick(tick, _local(self.schedule, tick), self._mark(segment, instant))
+        return self._mark(self.resolver.zone.segment(instant), instant)
+
+    def _excluded(self, instant: int) -> bool:
+        return self.exclusions is not None and self.exclusions.stretch(instant * 1000) is not None
 
     def _mark(self, segment: OffsetSegment, instant: int) -> str | None:
         gap = segment.offset - segment.offset_before
@@ -134,13 +174,17 @@ class _Watcher:
             segment = self.resolver.zone.segment(segment.start - 1)
         while segment.end < high and len(self.result.warnings) < MAX_WARNINGS:
             segment = self.resolver.zone.segment(segment.end)
-            if segment.offset > segment.offset_before:
-                self._report_gap(segment, low, high)
-            elif segment.offset < segment.offset_before:
-                self._report_overlap(segment, low, high)
+            self.report_change(segment, low, high)
+
+    def report_change(self, segment: OffsetSegment, low: int, high: int) -> None:
+        """Says what happens at the change of the clock with which a segment begins."""
+        if segment.offset > segment.offset_before:
+            self._report_gap(segment, low, high)
+        elif segment.offset < segment.offset_before:
+            self._report_overlap(segment, low, high)
 
     def _report_gap(self, segment: OffsetSegment, low: int, high: int) -> None:
-        if not low <= segment.start < high:
+        if not low <= segment.start < high or self._excluded(segment.start):
             return
         gap = segment.offset - segment.offset_before
         if self.resolver.real_time and gap % 3600 == 0 and self.resolver.source.every_hour:
@@ -183,33 +227,31 @@ class _Watcher:
             "both": "runs twice",
         }
         while wall is not None and wall < segment.start + segment.offset_before:
-            self._warn(f"{_clock_text(wall)} comes twice on {_date_text(wall)}: {words[self.resolver.overlap]}")
+            if not self._excluded(wall - segment.offset):
+                self._warn(f"{_clock_text(wall)} comes twice on {_date_text(wall)}: {words[self.resolver.overlap]}")
             if len(self.result.warnings) >= MAX_WARNINGS:
                 return
             wall = self.resolver.source.next_wall(wall + 1)
 
     def _warn(self, text: str) -> None:
-        if len(self.result.warnings) < MAX_WARNINGS:
+        if len(self.result.warnings) < MAX_WARNINGS and text not in self.result.warnings:
             self.result.warnings.append(text)
 
 
 def clock_changes(schedule: Schedule, after: datetime) -> list[ZoneTransition]:
     """The DST changes within two years that affect this schedule, each once, with what happens. The number of times
     checked for each change is bounded."""
-    resolver: Resolver | None = getattr(schedule.ticks, "resolver", None)
-    if resolver is None:
+    sources = _sources(schedule)
+    if not sources:
         return []
     low, high = _lifetime(schedule, after)
     found: list[ZoneTransition] = []
-    segment = resolver.zone.segment(low)
+    segment = schedule.zone.segment(low)
     while segment.end < high and len(found) < MAX_CHANGES:
-        segment = resolver.zone.segment(segment.end)
+        segment = schedule.zone.segment(segment.end)
         result = SchedulePreview()
-        watcher = _Watcher(schedule, resolver, result)
-        if segment.offset > segment.offset_before:
-            watcher._report_gap(segment, low, high)
-        elif segment.offset < segment.offset_before:
-            watcher._report_overlap(segment, low, high)
+        for watcher in (_Watcher(schedule, source, result) for source in sources):
+            watcher.report_change(segment, low, high)
         if result.warnings:
             found.append(_change(segment, result))
     return found
@@ -238,12 +280,10 @@ def _change(segment: OffsetSegment, result: SchedulePreview) -> ZoneTransition:
 
 def clock_notes(schedule: Schedule, moment: datetime) -> tuple[str | None, list[str]]:
     """What a change of the clock does to this tick, `moved`, `repeated` or nothing; and what it does nearby."""
-    resolver = getattr(schedule.ticks, "resolver", None)
-    if resolver is None:
-        return None, []
     result = SchedulePreview()
-    watcher = _Watcher(schedule, resolver, result)
-    mark = watcher.tick(moment).dst
+    watchers = [_Watcher(schedule, source, result) for source in _sources(schedule)]
+    mark = _mark(watchers, moment)
     instant, near = to_ms(moment) // 1000, MARGIN if mark else NEARBY
-    watcher.report(instant - near, instant + near + 1)
+    for watcher in watchers:
+        watcher.report(instant - near, instant + near + 1)
     return mark, result.warnings

@@ -154,7 +154,7 @@ class _RuleReader:
             name, value = "RRULE", line
         if name == "RRULE":
             if self.rule_text is not None:
-                raise ScheduleError("The schedule has two RRULE lines; make two jobs of them.")
+                raise ScheduleError("The schedule has two RRULE lines; put the second rule into 'also'.")
             self.rule_text = value
         elif name == "DTSTART":
             if self.start is not None:

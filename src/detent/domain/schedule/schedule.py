@@ -21,6 +21,10 @@ if TYPE_CHECKING:
 
 MISSING = object()
 NEVER = "never"
+COMBINED = "combined"
+DELAY = "delay"
+SEARCHED = frozenset({"cron", "rrule", COMBINED})
+"""Kinds whose next tick is searched for; that of the others takes one addition."""
 NO_LIMIT = Steps()
 MONTH_MS = 30 * 86_400_000
 MONTH_STEPS = 10
@@ -106,6 +110,16 @@ class NeverTicks:
 
     def count(self, after: int, until: int) -> int:
         return 0
+
+
+class DelayTicks(NeverTicks):
+    """A delay that counts from the end of the run before. Its ticks are not known ahead, so no question about them has
+    an answer; where the cursor of such a job stands is decided with the runs at hand (`scheduler/fixed_delay.py`)."""
+
+    __slots__ = ("every",)
+
+    def __init__(self, every: int) -> None:
+        self.every = every
 
 
 class Schedule:
@@ -200,6 +214,8 @@ class Schedule:
 
     def _canonical(self) -> tuple[tuple[str, object], ...]:
         # Both ways of making a schedule fill in the stored form in the same order.
+        if self.kind == COMBINED:
+            return (("kind", COMBINED), ("stored", repr(self._stored)))  # its values are lists
         return tuple(self._stored.items())
 
     def __repr__(self) -> str:
@@ -213,6 +229,11 @@ class Schedule:
     def never(self) -> bool:
         """Whether it belongs to a task: it has no tick at any time."""
         return self.kind == NEVER
+
+    @property
+    def delay(self) -> timedelta | None:
+        """How long after the end of the run before the next tick is; None: ticks come at times of their own."""
+        return timedelta(milliseconds=self._ticks.every) if isinstance(self._ticks, DelayTicks) else None
 
     @property
     def jitter_seconds(self) -> float:
@@ -258,7 +279,7 @@ class Schedule:
     def next_after(self, moment: datetime) -> datetime | None:
         """The first tick strictly after `moment`; None when there is none."""
         if not self._identity:
-            if self._steps is not NO_LIMIT or not isinstance(self._ticks, WallTicks):
+            if self._steps is not NO_LIMIT or self.kind not in SEARCHED:
                 return self._compute_next(moment)  # a limit counts every step; and others are cheaper than remembering
             self._identity = IDENTITY.number(self._canonical())
         key = (self._identity, moment)
@@ -281,13 +302,29 @@ class Schedule:
 
     def _spend(self, instant: int, reached: int | None) -> None:
         """A step for the answer, and some for each month that was searched."""
-        if reached is None or not isinstance(self._ticks, WallTicks):
+        if reached is None or self.kind not in SEARCHED:
             reached = instant
         self._steps.spend(1 + abs(reached - instant) // MONTH_MS * MONTH_STEPS)
 
+    def at_fixed_local_time(self, tick: datetime) -> bool:
+        """Whether a tick comes at a time of the wall clock, and from no member that counts real time."""
+        instant = to_ms(tick)
+        members = getattr(self._ticks, "members", (self,))
+        having = [each.ticks for each in members if each is self or each.ticks.latest(instant, instant) is not None]
+        return all(isinstance(ticks, WallTicks) and not ticks.resolver.real_time for ticks in having)
+
     def first_after(self, now: datetime) -> datetime | None:
-        """The first tick of a job that is registered at `now`."""
+        """The first tick of a job that is registered at `now`, or that is resumed or changed then."""
+        if isinstance(self._ticks, DelayTicks):
+            return self.after_end(now)
         return self.next_after(now)
+
+    def after_end(self, end: datetime) -> datetime | None:
+        """The tick of a delay that counts from `end`: not before the start of the schedule, and none after its end."""
+        assert isinstance(self._ticks, DelayTicks)
+        ended = _ceil_ms(end)
+        tick = self._starts if ended < self._starts else ended + self._ticks.every
+        return None if tick > self._ends else from_ms(tick)
 
     def latest(self, since: datetime, until: datetime) -> datetime | None:
         """The last tick in [since, until]."""

@@ -91,6 +91,7 @@ class TestedJob:
         self.live: list[TestedRun] = []
         self.waiting: TestedRun | None = None
         self.backlog: list[TestedRun] = []  # due while the job had its maximum of unfinished runs
+        self.ended_at: datetime | None = None  # the last end of a run
         self.replaced = False  # by another definition of the same name
 
     @property

@@ -115,13 +115,33 @@ class AppUnderTest:
         if job.replaced:
             return
         assert job.next_tick is not None
+        delayed = job.prepared.schedule.delay is not None
+        if delayed and self._put_off(job, job.next_tick):
+            return
         run = self.new_run(job, RunKey(job.prepared.number, job.next_tick))
         job.next_tick = job.prepared.schedule.next_after(job.next_tick)
         self.reached.append(run)
         yield from self.start(job, run)
         if job.runs_left == 0:
             job.next_tick = None
+        if not delayed:
+            self._wait_for_tick(job)
+
+    def _put_off(self, job: TestedJob, tick: datetime) -> bool:
+        """Whether a tick that counts from the end of a run has to wait: for that end, or for the delay since."""
+        after = None if job.ended_at is None else job.prepared.schedule.after_end(job.ended_at)
+        if not job.live and (after is None or after <= tick):
+            return False
+        job.next_tick = None if job.live else after
         self._wait_for_tick(job)
+        return True
+
+    def _count_delay(self, job: TestedJob) -> None:
+        """A run of the job has ended: its next tick counts from now, unless it is planned already."""
+        job.ended_at = self.now
+        if job.prepared.schedule.delay is not None and job.next_tick is None and not job.live:
+            job.next_tick = job.prepared.schedule.after_end(self.now)
+            self._wait_for_tick(job)
 
     # --- runs ---
 
@@ -182,6 +202,7 @@ class AppUnderTest:
         if job.waiting is run:
             job.waiting = None
         job.backlog = [each for each in job.backlog if each is not run]
+        self._count_delay(job)
         self.at(self.now, run.priority, lambda: self._start_waiting(job))
 
     def _start_waiting(self, job: TestedJob) -> ClockSteps[None]:
@@ -198,6 +219,7 @@ class AppUnderTest:
         if status is not RunStatus.DEAD:
             self._ledger.forget_steps(run.id)
         job.live.remove(run)
+        self._count_delay(job)
         yield from self._start_waiting(job)
 
     # --- attempts ---

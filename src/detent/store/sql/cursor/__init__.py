@@ -6,6 +6,7 @@ from detent.store.statement import Statement
 
 FIRE = Statement(__name__, "fire")
 FIRE_CAREFUL = Statement(__name__, "fire_careful")
+LOOK_AT_DELAYS = Statement(__name__, "look_at_delays")
 MARK_CROWDED = Statement(__name__, "mark_crowded")
 MISS = Statement(__name__, "miss")
 MOVE = Statement(__name__, "move")
