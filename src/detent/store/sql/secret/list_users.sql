@@ -1,4 +1,5 @@
--- What refers to a secret: names of jobs, whether its tenant signs with it, and whether its dead letters need it.
+-- What refers to a secret: names of jobs, whether its tenant signs with it, whether its dead letters need it,
+-- and names of alert rules.
 -- $1 tenant, $2 name, $3 limit
 SELECT ARRAY(
     SELECT j.name FROM jobs j
@@ -8,4 +9,9 @@ SELECT ARRAY(
        coalesce((
            SELECT jsonb_path_exists(t.dead_letter_topic, '$.**.secret ? (@ == $name)',
                                     jsonb_build_object('name', $2::text))
-             FROM tenants t WHERE t.tenant = $1), false) AS forwards
+             FROM tenants t WHERE t.tenant = $1), false) AS forwards,
+       ARRAY(
+    SELECT r.name FROM alert_rules r
+     WHERE r.tenant = $1 AND jsonb_path_exists(r.definition, '$.receiver.*.secret ? (@ == $name)',
+                                               jsonb_build_object('name', $2::text))
+     ORDER BY r.name LIMIT $3::integer) AS rules
