@@ -23,7 +23,7 @@ MOST_ALERTS = 100
 LASTING: frozenset[EventKind] = frozenset({"set_aside", "catch_up"})
 
 
-class JobEvent(NamedTuple):
+class CountedEvent(NamedTuple):
     """So many events of one kind of one job. `tick`, `serial` and `detail` are those of the last one."""
 
     kind: EventKind
@@ -74,7 +74,7 @@ class AlertChange:
     severity: int = 0
     events: int = 0
     untracked: int = 0
-    entries: list[JobEvent] = field(default_factory=list)
+    entries: list[CountedEvent] = field(default_factory=list)
 
 
 class OpenAlerts:
@@ -96,23 +96,23 @@ class OpenAlerts:
             return job
         return None
 
-    def has(self, alert: int, event: JobEvent) -> bool:
+    def has(self, alert: int, event: CountedEvent) -> bool:
         return AlertEntry(alert, event.job, event.kind) in self._entries
 
-    def lasts(self, alert: int, event: JobEvent) -> bool:
+    def lasts(self, alert: int, event: CountedEvent) -> bool:
         """Whether it is noted already that this is so."""
         return self._entries.get(AlertEntry(alert, event.job, event.kind)) is False
 
 
 def plan_changes(
     rules: Sequence[LockedRule],
-    events: Sequence[JobEvent],
+    events: Sequence[CountedEvent],
     streaks: Mapping[int, int],
     known: OpenAlerts,
     now: datetime,
 ) -> list[AlertChange]:
     """`streaks`: how many of the last runs of a job were dead, one after the other."""
-    of_tenant: dict[int, list[JobEvent]] = defaultdict(list)
+    of_tenant: dict[int, list[CountedEvent]] = defaultdict(list)
     for event in events:
         of_tenant[event.tenant].append(event)
     changes: list[AlertChange] = []
@@ -121,7 +121,9 @@ def plan_changes(
     return changes
 
 
-def _matching(rule: AlertRuleFields, events: Sequence[JobEvent], streaks: Mapping[int, int]) -> Iterator[JobEvent]:
+def _matching(
+    rule: AlertRuleFields, events: Sequence[CountedEvent], streaks: Mapping[int, int]
+) -> Iterator[CountedEvent]:
     for event in events:
         if event.kind != "catch_up" and matches(rule, event.kind, event.facts):
             yield event
@@ -134,7 +136,7 @@ def _matching(rule: AlertRuleFields, events: Sequence[JobEvent], streaks: Mappin
         yield from late
 
 
-def _of_rule(rule: LockedRule, events: Sequence[JobEvent], known: OpenAlerts, now: datetime) -> list[AlertChange]:
+def _of_rule(rule: LockedRule, events: Sequence[CountedEvent], known: OpenAlerts, now: datetime) -> list[AlertChange]:
     changes: dict[int | None, AlertChange] = {}
     for event in events:
         subject = known.subject(rule, event.job, sum(change.alert is None for change in changes.values()))
@@ -153,7 +155,7 @@ def _new_change(rule: LockedRule, subject: int | None, alert: OpenAlert | None, 
     return AlertChange(rule.rule, rule.tenant, subject, None if alert is None else alert.alert, due)
 
 
-def _add(change: AlertChange, event: JobEvent, alert: OpenAlert | None, known: OpenAlerts) -> None:
+def _add(change: AlertChange, event: CountedEvent, alert: OpenAlert | None, known: OpenAlerts) -> None:
     change.severity = max(change.severity, severity_of(event.kind, event.facts.tags))
     change.events += event.events
     present = alert is not None and known.has(alert.alert, event)

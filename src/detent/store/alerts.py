@@ -15,7 +15,7 @@ import msgspec
 from detent.domain.alert_events import (
     AlertChange,
     AlertEntry,
-    JobEvent,
+    CountedEvent,
     LockedRule,
     OpenAlert,
     OpenAlerts,
@@ -144,7 +144,7 @@ class AlertStore:
         ]
 
 
-async def _apply(connection: Connection, events: Sequence[JobEvent]) -> None:
+async def _apply(connection: Connection, events: Sequence[CountedEvent]) -> None:
     if not events:
         return
     tenants = sorted({event.tenant for event in events})
@@ -156,7 +156,9 @@ async def _apply(connection: Connection, events: Sequence[JobEvent]) -> None:
         await _write(connection, plan_changes(rules, events, streaks, known, rows[0]["at"]))
 
 
-async def _streaks(connection: Connection, rules: Sequence[LockedRule], events: Sequence[JobEvent]) -> dict[int, int]:
+async def _streaks(
+    connection: Connection, rules: Sequence[LockedRule], events: Sequence[CountedEvent]
+) -> dict[int, int]:
     jobs = sorted({event.job for event in events if event.kind == "dead"})
     if not jobs or not any("failures" in rule.fields.events for rule in rules):
         return {}
@@ -164,7 +166,7 @@ async def _streaks(connection: Connection, rules: Sequence[LockedRule], events: 
     return {row["job"]: row["dead"] for row in rows}
 
 
-async def _known(connection: Connection, rules: Sequence[LockedRule], events: Sequence[JobEvent]) -> OpenAlerts:
+async def _known(connection: Connection, rules: Sequence[LockedRule], events: Sequence[CountedEvent]) -> OpenAlerts:
     rows = await connection.fetch(sql.alert.LIST_OPEN.text, [rule.rule for rule in rules])
     alerts = [OpenAlert(*row.values()) for row in rows]
     jobs = sorted({event.job for event in events})
@@ -225,9 +227,9 @@ def _state(row: Row) -> AlertState:
     )  # fmt: skip
 
 
-def _event(row: Row) -> JobEvent:
+def _event(row: Row) -> CountedEvent:
     facts = JobFacts(row["name"], row["queue"] or "", tuple(row["tags"]))
-    return JobEvent(
+    return CountedEvent(
         row["kind"], int(row["events"]), row["last_at"], row["tick"], row["serial"], row["detail"], row["job"],
         row["tenant"], facts,
     )  # fmt: skip

@@ -143,7 +143,7 @@ def describe_connection(error: Exception) -> str:
         return f"its certificate is not trusted ({error.verify_message})"
     if isinstance(error, OSError) and error.strerror:
         return error.strerror
-    return str(error) or type(error).__name__
+    return str(error) or "the connection broke"
 
 
 def _without(secret: str | None, text: str) -> str:

@@ -89,4 +89,6 @@ class AlertReceivers:
 
 
 def _context(ca: str | None) -> ssl.SSLContext:
-    return client_context(None, None if ca is None else ca.encode())
+    context = client_context(None, None if ca is None else ca.encode())
+    context.set_alpn_protocols([])  # a mail server may refuse one that offers HTTP
+    return context
