@@ -39,7 +39,7 @@ class AlertDesk:
         self.sql = sql
         self.metrics = Metrics()
         self._secrets = SecretCommands(store, keys)
-        member = cast(Membership, SimpleNamespace(trusted=True))
+        member = cast("Membership", SimpleNamespace(trusted=True))
         self.watch = AlertWatch(store, member, lambda: [0], lambda: None)
         self.sender = NoticeSender(store, member, messenger, Address(None, "webhook", []), secrets, self.metrics)
         self._runs = 0

@@ -33,19 +33,15 @@ SMTP_PORTS = {"starttls": 587, "implicit": 465, "none": 25}
 MOST_RULES = 100
 """Of one tenant."""
 
-RuleName = Annotated[
-    str,
-    Meta(
-        pattern="^[A-Za-z0-9][A-Za-z0-9._-]{0,99}$",
-        description="Letters, digits, dots, hyphens and underscores, at most 100.",
-    ),
-]
+RuleName = Annotated[str, Meta(min_length=1, max_length=100)]
 ReceiverUrl = Annotated[str, Meta(min_length=1, max_length=2048)]
-Address = Annotated[str, Meta(min_length=3, max_length=254)]
-ClockTime = Annotated[str, Meta(pattern="^([01][0-9]|2[0-3]):[0-5][0-9]$", description="Hours and minutes, 22:00.")]
+Address = Annotated[str, Meta(max_length=254)]
+ClockTime = Annotated[str, Meta(max_length=5)]
 
 # One address without a display name. Whether the domain exists, its server decides.
 _ADDRESS = re.compile(r"[A-Za-z0-9.!#$%&'*+/=?^_`{|}~-]+@[A-Za-z0-9](?:[A-Za-z0-9.-]*[A-Za-z0-9])?")
+_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
+_CLOCK_TIME = re.compile(r"([01][0-9]|2[0-3]):[0-5][0-9]")
 _HOST = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9._-]*[A-Za-z0-9])?|\[?[0-9A-Fa-f:.]+\]?")
 
 
@@ -142,6 +138,13 @@ def stored_references(fields: AlertRuleFields) -> list[str]:
     return sorted({name for _, name in rule_references(fields) if provider_of(name)[0] == "stored"})
 
 
+def check_rule_name(name: str) -> None:
+    if not _NAME.fullmatch(name):
+        raise UsageError(
+            f"name is {shown(name)}: use letters, digits, dots, hyphens and underscores, such as payments.", "/name"
+        )
+
+
 def check_rule(fields: AlertRuleFields) -> None:
     """Refuse what the types alone allow."""
     match fields.receiver:
@@ -189,6 +192,11 @@ def _check_email(receiver: EmailReceiver) -> None:
 
 
 def _check_quiet_hours(hours: QuietHours) -> None:
+    for field in ("start", "end"):
+        if not _CLOCK_TIME.fullmatch(text := getattr(hours, field)):
+            raise UsageError(
+                f"quiet_hours.{field} is {shown(text)}: give hours and minutes, such as 22:00.", f"/quiet_hours/{field}"
+            )
     try:
         check_timezone(hours.timezone)
     except ScheduleError as error:

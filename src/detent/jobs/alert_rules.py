@@ -9,7 +9,14 @@ from typing import Any
 import msgspec
 
 from detent.contract.alert_rule import AlertMessage, AlertRule
-from detent.domain.alert_rule import MOST_RULES, AlertRuleFields, AlertRuleSpec, check_rule, rule_references
+from detent.domain.alert_rule import (
+    MOST_RULES,
+    AlertRuleFields,
+    AlertRuleSpec,
+    check_rule,
+    check_rule_name,
+    rule_references,
+)
 from detent.domain.alerts import trial_content
 from detent.errors import Conflict, NotFound, UsageError
 from detent.store import Store
@@ -28,6 +35,7 @@ class AlertRuleCommands:
 
     async def create(self, spec: AlertRuleSpec, *, tenant: int, by: str | None) -> AlertRule:
         fields = AlertRuleFields(**{name: getattr(spec, name) for name in AlertRuleFields.__struct_fields__})
+        check_rule_name(spec.name)
         check_rule(fields)
         if await self._rules.count(tenant=tenant) >= MOST_RULES:
             raise Conflict(f"The tenant has {MOST_RULES} alert rules, which is the limit: delete some.")
