@@ -158,10 +158,7 @@ def quiet_until(hours: QuietHours, moment: datetime) -> datetime | None:
         quiet, days = clock >= start or clock < end, 1 if clock >= start else 0
     if not quiet:
         return None
-    over = datetime.combine(local.date() + timedelta(days=days), end, zone).astimezone(UTC)
-    # Where clocks are set back, the end of the quiet hours may come twice: take the later one.
-    return (
-        over
-        if over > moment
-        else datetime.combine(local.date() + timedelta(days=days), end, zone).replace(fold=1).astimezone(UTC)
-    )
+    over = datetime.combine(local.date() + timedelta(days=days), end, zone)
+    # Where clocks are set back, the end may come twice: then the first one may be over already.
+    first, second = (over.replace(fold=fold).astimezone(UTC) for fold in (0, 1))
+    return first if first > moment else second
