@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from pathlib import Path
 from typing import Any, Literal
 
 import pytest
 
+from detent.cli.doctor.cluster import check_notices
 from detent.domain.alerts import trial_content
+from detent.store import sql
+from detent.store.db import PoolName
 from detent.targets.messenger import Messenger
 from detent.targets.policies import ClusterPolicies
 from detent.upkeep.alert_receivers import AlertReceivers
@@ -19,6 +23,12 @@ from tests.observability.receiver import SECRET, Receiver
 from tests.support.certificates import Authority
 
 HOUR = timedelta(hours=1)
+MISSED = """
+WITH missed AS (
+    INSERT INTO incidents (tenant, job, kind, within, tick, misses) VALUES (1, $1, 'finish', '1m', now(), 1)
+    RETURNING incident)
+INSERT INTO notices (incident, event) SELECT incident, 'missed' FROM missed
+"""
 
 
 def webhook(receiver: Receiver, **fields: Any) -> dict[str, Any]:
@@ -57,7 +67,7 @@ async def _events(desk: AlertDesk) -> int:
     return int(await desk.sql.fetchval("SELECT count(*) FROM alert_events"))
 
 
-@pytest.mark.parametrize("runs", [50, pytest.param(2_500, marks=pytest.mark.long)])
+@pytest.mark.parametrize("runs", [50, pytest.param(2_500, marks=[pytest.mark.long, pytest.mark.timeout(900)])])
 async def test_a_flood_of_dead_runs_is_one_message_and_few_rows(desk: AlertDesk, receiver: Receiver, runs: int) -> None:
     """With the long count, 100,000 runs of 8 jobs die."""
     await desk.rule(receiver=webhook(receiver), group_seconds=60)
@@ -256,3 +266,27 @@ async def test_a_message_of_another_tenant_does_not_reach_a_private_address(
         assert sorted(end.arrived for end in allowed) == [False, True] and len(mailbox.mails) == 1
         await messenger.close()
     assert receiver.messages == []
+
+
+async def test_doctor_names_the_rule_whose_messages_do_not_arrive(desk: AlertDesk, receiver: Receiver) -> None:
+    receiver.answers = [503]
+    await desk.rule(receiver=webhook(receiver))
+    read = partial(desk.store.database.fetch, PoolName.REQUEST, sql.notice.READ_FAILING, 100)
+    assert list(check_notices((await read())[0])) == []
+    await desk.dies(await desk.job("a"))
+    await desk.passed()
+    (found,) = check_notices((await read())[0])
+    assert (found.status, found.found) == ("warn", "Not delivered yet: 1 notification.")
+    assert "detent alert-rule messages ops" in found.advice and "answered with status 503" in found.advice
+
+
+async def test_a_missed_deadline_that_a_rule_reports_needs_no_other_receiver(
+    desk: AlertDesk, receiver: Receiver
+) -> None:
+    jobs = [await desk.job("before"), await desk.job("after")]
+    for job in jobs:
+        await desk.sql.execute(MISSED, job)
+        await desk.passed()
+        await desk.rule(f"rule-{job}", events=["deadline"], receiver=webhook(receiver))
+    ends = await desk.sql.fetch("SELECT error FROM notices WHERE incident IS NOT NULL ORDER BY notice")
+    assert [row["error"] for row in ends] == ["No receiver is configured: set notify_url.", None]

@@ -157,7 +157,7 @@ def test_consecutive_failures_count_dead_runs_in_a_row() -> None:
     watching = LockedRule(7, 1, rule(events=["failures"], consecutive_failures=3))
     assert plan_changes([watching], [event(1), event(2)], {1: 2, 2: 1}, NOTHING_OPEN, NOW) == []
     (change,) = plan_changes([watching], [event(1), event(2)], {1: 3, 2: 2}, NOTHING_OPEN, NOW)
-    assert [(one.job, one.kind, one.detail) for one in change.entries] == [(1, "failures", "3 in a row")]
+    assert [(one.job, one.kind, one.detail) for one in change.entries] == [(1, "failures", "3 or more in a row")]
 
 
 def test_a_catch_up_is_large_by_the_ticks_of_all_matching_jobs_and_noted_once() -> None:

@@ -128,7 +128,7 @@ def _matching(
         if event.kind != "catch_up" and matches(rule, event.kind, event.facts):
             yield event
         if event.kind == "dead" and streaks.get(event.job, 0) >= rule.consecutive_failures:
-            streak = event._replace(kind="failures", detail=f"{streaks[event.job]} in a row")
+            streak = event._replace(kind="failures", detail=f"{rule.consecutive_failures} or more in a row")
             if matches(rule, "failures", event.facts):
                 yield streak
     late = [event for event in events if event.kind == "catch_up" and matches(rule, "catch_up", event.facts)]

@@ -32,7 +32,6 @@ from detent.telemetry.log import logger
 
 log = logger("alerts")
 
-LONGEST_STREAK = 100
 MOST_LASTING = 10_000
 MOST_DUE = 100
 PURGE_BATCH = 500
@@ -160,9 +159,10 @@ async def _streaks(
     connection: Connection, rules: Sequence[LockedRule], events: Sequence[CountedEvent]
 ) -> dict[int, int]:
     jobs = sorted({event.job for event in events if event.kind == "dead"})
-    if not jobs or not any("failures" in rule.fields.events for rule in rules):
+    asked = [rule.fields.consecutive_failures for rule in rules if "failures" in rule.fields.events]
+    if not jobs or not asked:
         return {}
-    rows = await connection.fetch(sql.alert.MEASURE_STREAKS.text, jobs, LONGEST_STREAK)
+    rows = await connection.fetch(sql.alert.MEASURE_STREAKS.text, jobs, max(asked))
     return {row["job"]: row["dead"] for row in rows}
 
 

@@ -22,7 +22,7 @@ from detent.upkeep.alert_messages import SHOWN_JOBS, content_of
 PARTITION = 0
 LOOK_EVERY = 2.0
 LOOK_FOR_RULES_EVERY = 10.0
-EVENTS_AT_ONCE = 5_000
+EVENTS_AT_ONCE = 1_000
 CHECKED_AT_ONCE = 1_000
 CHECK_AGAIN = timedelta(seconds=5)
 # A job that never runs again does not keep an alert open for longer.
