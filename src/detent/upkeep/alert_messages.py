@@ -83,7 +83,9 @@ def _clause(content: Mapping[str, Any], count: Mapping[str, Any]) -> str:
     kind, number, jobs = count["event"], int(count["count"]), int(count["jobs"])
     named = [str(job["job"]) for job in content["jobs"] if job["event"] == kind and job["job"] is not None][:NAMED_JOBS]
     names = ", ".join(named) + (f" and {jobs - len(named)} more" if jobs > len(named) else "")
-    of_jobs = f"of {plural(jobs, 'job')} ({names})" if jobs != 1 or not named else f"of the job {names}"
+    of_jobs = f"of {plural(jobs, 'job')}" + (f" ({names})" if named else "")
+    if jobs == 1 and named:
+        of_jobs = f"of the job {names}"
     match kind:
         case "dead":
             return f"{plural(number, 'dead run')} {of_jobs}"

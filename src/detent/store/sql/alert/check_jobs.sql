@@ -10,7 +10,8 @@ UPDATE alert_jobs m SET check_at = now() + $2::interval, recovered_at = CASE WHE
        OR CASE
            WHEN m.kind IN ('dead', 'failures') THEN m.last_at < now() - $3::interval
                OR EXISTS (SELECT FROM run_history h
-                           WHERE h.job = m.job AND h.scheduled_at >= m.tick AND h.status = 1 AND h.finished_at > m.last_at)
+                           WHERE h.job = m.job AND h.scheduled_at >= m.tick AND h.status = 1
+                             AND h.finished_at > m.last_at)
                OR EXISTS (SELECT FROM run_history h
                            WHERE h.job = m.job AND h.scheduled_at = m.tick AND h.serial = m.serial AND h.status = 2
                              AND h.reason = 'discarded')

@@ -1,5 +1,5 @@
--- Of these rules, which are locked: the open alerts whose next message is due, or whose jobs have all recovered since the
--- last look. $1 rules, $2 limit
+-- Of these rules, which are locked: the open alerts whose next message is due, or whose jobs have all recovered since
+-- the last look. $1 rules, $2 limit
 SELECT a.alert, a.rule, r.definition::text AS definition, r.name, a.severity, a.messages, a.last_message_at,
        nullif(a.flush_at, 'infinity') AS flush_at, a.calm, m.unrecovered, m.fresh + a.fresh_untracked > 0 AS fresh,
        now() AS at

@@ -1,5 +1,5 @@
--- What a message about an alert says: counts of each kind since the last message and in all, and some of its jobs, those
--- with new events first. $1 alert, $2 how many jobs
+-- What a message about an alert says: counts of each kind since the last message and in all, and some of its jobs,
+-- those with new events first. $1 alert, $2 how many jobs
 WITH members AS MATERIALIZED (
     SELECT m.*, j.id, j.name FROM alert_jobs m LEFT JOIN jobs j USING (job) WHERE m.alert = $1::bigint),
 shown AS (

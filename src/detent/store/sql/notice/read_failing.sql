@@ -1,5 +1,6 @@
--- Messages that could not be delivered: those that are retried, and those given up within a day, at most $1 counted; with
--- the newest error and the alert rule of that message, if it has one. A message without any receiver is none of these.
+-- Messages that could not be delivered: those that are retried, and those given up within a day, at most $1 counted;
+-- with the newest error and the alert rule of that message, if it has one. A message without any receiver is none of
+-- these.
 WITH failing AS MATERIALIZED (
     (SELECT notice, rule, ended_at, error FROM notices WHERE ended_at IS NULL AND error IS NOT NULL
       ORDER BY notice DESC LIMIT $1::integer)

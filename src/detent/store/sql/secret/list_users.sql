@@ -1,6 +1,5 @@
--- What refers to a secret: names of jobs, whether its tenant signs with it, whether its dead letters need it,
--- and names of alert rules.
--- $1 tenant, $2 name, $3 limit
+-- What refers to a secret: names of jobs, whether its tenant signs with it, whether its dead letters need it, and names
+-- of alert rules. $1 tenant, $2 name, $3 limit
 SELECT ARRAY(
     SELECT j.name FROM jobs j
      WHERE j.tenant = $1 AND j.secrets @> ARRAY[$2::text] AND j.status <> 'deleted'
