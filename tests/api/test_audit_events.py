@@ -101,7 +101,27 @@ simple("POST", "/role-bindings", "role.bind", BINDING)
 simple("POST", "/tenants", "tenant.create", {"name": "beta"}, name="beta")
 simple("PATCH", "/tenants/{name}", "tenant.change", {"max_jobs": 5, "allow": ["private"]}, "default", "default")
 simple("PUT", "/secrets/{name}", "secret.set", {"value": SECRET}, given="token", name="token")
+RULE = {"name": "ops", "events": ["dead"], "receiver": {"type": "slack", "url": f"https://hooks.example.com/{SECRET}"}}
+simple("POST", "/alert-rules", "alert-rule.create", RULE, name="ops")
 simple("PUT", "/queues/{name}", "queue.limit", {"max_concurrent": 3}, given="slow", name="slow")
+
+
+@for_route("PATCH", "/alert-rules/{name}")
+async def change_alert_rule(world: World) -> Request:
+    await world.post("/alert-rules", 201, RULE)
+    return Request(f"{API}/alert-rules/ops", "alert-rule.change", {"min_severity": "error"}, "ops")
+
+
+@for_route("DELETE", "/alert-rules/{name}")
+async def delete_alert_rule(world: World) -> Request:
+    await world.post("/alert-rules", 201, RULE)
+    return Request(f"{API}/alert-rules/ops", "alert-rule.delete", name="ops")
+
+
+@for_route("POST", "/alert-rules/{name}/test")
+async def try_alert_rule(world: World) -> Request:
+    await world.post("/alert-rules", 201, RULE)
+    return Request(f"{API}/alert-rules/ops/test", "alert-rule.test", name="ops")
 
 
 @for_route("POST", "/tenants/{name}/suspend")

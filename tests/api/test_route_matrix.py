@@ -58,6 +58,10 @@ def bodies(world: World) -> dict[str, list[Any]]:
         ],
         "SkipRequest": [{"at": "2020-03-01T00:00:00Z"}],
         "Rollback": [{"revision": 1}],
+        "AlertRuleSpec": [
+            {"name": "a", "events": ["dead"], "receiver": {"type": "slack", "url": "http://127.0.0.1:9/"}}
+        ],
+        "AlertRulePatch": [{"enabled": False}],
         "SecretValue": [{"value": "a value of acme"}],
         "SecretRotation": [{"value": "another value", "keep_seconds": 60}],
         "BackfillRequest": [{"from": "2020-03-01T00:00:00Z", "to": "2020-03-02T00:00:00Z"}],
@@ -123,6 +127,7 @@ def _paths(template: str, world: World) -> list[str]:
         "/tenants/": [f"{MARKER}-tenant"],
         "/secrets/": [f"{MARKER}-secret"],
         "/role-bindings/": [world.binding],
+        "/alert-rules/": [f"{MARKER}-rule"],
     }
     known = next((values for part, values in names.items() if part in template), [world.job_name])
     start, rest = (

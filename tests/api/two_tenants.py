@@ -12,6 +12,7 @@ import msgspec
 
 from detent.contract.key import KeyScope
 from detent.contract.role_binding import RoleBindingSpec
+from detent.domain.alert_rule import AlertRuleFields
 from detent.domain.identity import decode_run_id, run_id
 from detent.domain.job import JobSpec
 from detent.domain.on_demand import NewRun
@@ -76,6 +77,12 @@ async def made_world(store: Store, sql: Any) -> World:
             spec = RoleBindingSpec(subject_kind="group", subject=f"{MARKER}-group", role="viewer", tag=f"{MARKER}-tag")
             bound = await store.role_bindings.add(spec, tenant=number, by=f"{MARKER}-author")
             world.binding = str(bound.id)
+            hook = {"type": "webhook", "url": f"http://127.0.0.1:9/{MARKER}-hook"}
+            rule = msgspec.convert(
+                {"events": ["deadline"], "receiver": hook, "tags": [f"{MARKER}-tag"]}, AlertRuleFields
+            )
+            await store.alert_rules.add(f"{MARKER}-rule", rule, tenant=number, by=f"{MARKER}-author")
+            await store.alert_rules.add_test(f"{MARKER}-rule", {"rule": f"{MARKER}-rule"}, tenant=number)
     await _add_bad_keys(store, sql, world)
     return world
 
@@ -146,7 +153,7 @@ async def rows_of_rival(sql: asyncpg.Connection) -> list[Any]:
     for table in ("run_progress", "job_revisions"):
         rows += await sql.fetch(f"SELECT * FROM {table} WHERE job IN ({owned}) ORDER BY {table}.*::text", f"{MARKER}%")
     secrets = "SELECT s.* FROM {} s JOIN tenants t USING (tenant) WHERE t.name LIKE $1 ORDER BY s.*::text"
-    for table in ("secrets", "secret_versions", "role_bindings"):
+    for table in ("secrets", "secret_versions", "role_bindings", "alert_rules"):
         rows += await sql.fetch(secrets.format(table), f"{MARKER}%")
     rows += await sql.fetch(
         "SELECT k.id, k.digest, k.scope, k.revoked_at, k.expires_at FROM api_keys k JOIN tenants t USING (tenant)"

@@ -14,6 +14,7 @@ from detent.domain.job import HttpTarget, JobSpec
 from detent.domain.run import Call, Failed, Outcome, Succeeded
 from detent.domain.target_access import PRIVATE_TOO, PUBLIC_ONLY
 from detent.jobs import JobOperations
+from detent.runtime.envelope import MasterKeys
 from detent.store import Store
 from detent.targets import messenger as messengers
 from detent.targets.messenger import Message, Messenger
@@ -23,6 +24,7 @@ from detent.upkeep import expectations as watch
 from detent.upkeep import housekeeping
 from detent.upkeep import notices as sending
 from detent.upkeep import pings as ping
+from detent.worker.secrets import SecretValues
 from tests.observability.receiver import SECRET, Receiver, receiving, silence
 from tests.support.sessions import StartSession
 from tests.support.waiting import until
@@ -144,7 +146,9 @@ async def test_a_node_that_lost_its_membership_evaluates_and_sends_nothing_and_d
     await look.execute("UPDATE notices SET ended_at = NULL, due_at = now(); UPDATE expectations SET check_at = now()")
     session.membership.lose("a test")
     address = sending.Address(receiver.url, "webhook", [])
-    sender = sending.NoticeSender(store, session.membership, messenger, address, Metrics())
+    sender = sending.NoticeSender(
+        store, session.membership, messenger, address, SecretValues(store.secrets, MasterKeys()), Metrics()
+    )
     judge = watch.ExpectationWatch(store, session.membership, lambda: [0], Metrics(), sender.loop.wake)
     assert await judge.tick() > 0 and await sender.tick() > 0
     assert receiver.messages == []

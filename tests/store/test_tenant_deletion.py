@@ -90,6 +90,13 @@ async def world(store: Store, sql: Any) -> World:
               SELECT job, now(), 0, 'charge-' || s, 1, 1, '1s', '1' FROM one, generate_series(1, 3) s),
         w AS (INSERT INTO effect_marks (scope, key, job, scheduled_at, serial, kept_until)
               SELECT s, 'invoice', job, now(), 0, 'infinity' FROM one, unnest(ARRAY[job, -tenant]) s),
+        x AS (INSERT INTO alert_events (job, kind) SELECT job, 'dead' FROM one),
+        y AS (INSERT INTO alerts (tenant, rule, severity, events, flush_at)
+              SELECT r.tenant, r.rule, 2, 1, 'infinity' FROM one JOIN alert_rules r USING (tenant)
+              RETURNING alert, rule),
+        y2 AS (INSERT INTO alert_jobs (alert, job, kind, events, fresh, last_at)
+              SELECT alert, job, 'dead', 1, 1, now() FROM one, y),
+        y3 AS (INSERT INTO notices (rule, alert, event, due_at) SELECT rule, alert, 'opened', 'infinity' FROM y),
         u AS (INSERT INTO enqueue_grants (tenant, role) SELECT tenant, 'app' FROM one)
         SELECT FROM one
         """,
@@ -171,7 +178,8 @@ async def test_an_incident_that_outlived_its_job_is_counted_and_stops_no_deletio
         tenant,
     )
     counted = await store.tenant_deletions.contents(tenant=tenant)
-    assert (counted["incidents"], counted["notices"]) == (2, 2)
+    # With the two messages of the alert rule.
+    assert (counted["incidents"], counted["notices"]) == (2, 4)
     await begin(store)
     await TenantUpkeep(store, NODE, AT_ONCE).tick()
     with pytest.raises(NotFound):
@@ -322,6 +330,7 @@ async def test_an_export_has_every_row_once_and_neither_values_of_secrets_nor_ke
     assert found.pop("runs") == counted["run_history"] + counted["live_runs"]
     assert found == {name: counted[name] for name in found}
     assert {"jobs", "job_revisions", "run_payloads", "attempts", "secrets", "limits", "incidents"} <= found.keys()
+    assert found["alert_rules"] == 1
     text = json.dumps([row.row for row in rows], default=str)
     secrets = await sql.fetch("SELECT wrapped, ciphertext FROM secret_versions")
     assert not any(part.hex() in text for row in secrets for part in row)

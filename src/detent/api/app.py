@@ -13,6 +13,7 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from detent.api import (
+    alert_rules,
     audit_events,
     backfills,
     batch,
@@ -89,7 +90,7 @@ PARTS = (
         pull,
         queues,
     ),
-    *(keys, role_bindings, tenants, tenant_lifecycle, secrets, audit_events),
+    *(keys, role_bindings, tenants, tenant_lifecycle, secrets, alert_rules, audit_events),
 )
 
 

@@ -6,6 +6,7 @@ import click
 
 from detent.cli import apply, audit, cluster_hold, nodes
 from detent.cli.adopt import db
+from detent.cli.alert_rules import alert_rule
 from detent.cli.audit_log import audit_log
 from detent.cli.base import group
 from detent.cli.bench import bench
@@ -56,6 +57,7 @@ for noun in (
     audit.audit,
     dlq,
     incident,
+    alert_rule,
     cron,
     apply.apply,
     apply.diff,

@@ -5,6 +5,7 @@ A client is this list plus a way to send. Each verb has the same name and parame
 
 from __future__ import annotations
 
+from detent.client.alert_rules import AlertRuleVerbs
 from detent.client.audit_events import AuditEventVerbs
 from detent.client.backfills import BackfillVerbs
 from detent.client.bulk import BulkVerbs
@@ -41,6 +42,7 @@ class Operations(
     RoleBindingVerbs,
     TenantVerbs,
     SecretVerbs,
+    AlertRuleVerbs,
     AuditEventVerbs,
 ):
     """All verbs of the REST API."""

@@ -55,6 +55,8 @@ _OWN_PORTS: dict[str, frozenset[int]] = {
     "nats": frozenset({4222}),
     "amqp": frozenset({5671, 5672}),
     "mqtt": frozenset({1883}),
+    # Of mails that alert rules send. Port 25 is the one between mail servers: it has to be named.
+    "smtp": frozenset({465, 587}),
 }
 
 _DEFAULT_PORTS: dict[str, int] = {

@@ -124,6 +124,11 @@ def _in_use(name: str, users: SecretUsers) -> str:
     if users.jobs:
         what = f"the job {named} refers" if len(users.jobs) == 1 else f"the jobs {named} refer"
         return f"The secret {name!r} is in use: {what} to it; change or delete them first."
+    if users.rules:
+        return (
+            f"The secret {name!r} is in use: the alert rule {users.rules[0]} refers to it; change that with `detent "
+            "alert-rule edit`, or delete it."
+        )
     if users.forwards:
         return (
             f"The secret {name!r} is in use: the dead-letter topic of its tenant refers to it; change that with "

@@ -51,6 +51,7 @@ from detent.telemetry.log import logger
 from detent.telemetry.metrics import Metrics, NodeGauges
 from detent.transports.choose import choose_transport
 from detent.transports.link import TransportLink
+from detent.upkeep.alerts import AlertWatch
 from detent.upkeep.archive import open_archive
 from detent.upkeep.dead_letters import DeadLetterForwarder
 from detent.upkeep.expectations import ExpectationWatch
@@ -242,8 +243,9 @@ class Session:
     def _upkeep_loops(self) -> Iterator[Loop]:
         """What any scheduling node does for the whole cluster."""
         store, membership, settings, metrics = self._store, self.membership, self._settings, self._metrics
-        sender = NoticeSender(store, membership, self._messenger, address_of(settings), metrics)
+        sender = NoticeSender(store, membership, self._messenger, address_of(settings), self._secrets, metrics)
         watch = ExpectationWatch(store, membership, lambda: self.leadership.terms, metrics, sender.loop.wake)
+        alerts = AlertWatch(store, membership, lambda: self.leadership.terms, sender.loop.wake)
         self.wakeups.jobs_changed.subscribe(watch.jobs_changed)
         housekeeping = Housekeeping(
             store,
@@ -256,7 +258,7 @@ class Session:
         )
         tally = Tally(store, membership.node, lambda: metrics.fired + metrics.starts)
         yield from (housekeeping.loop, Loop("retention", self._keeper().tick), Loop("tally", tally.tick))
-        yield from (sender.loop, watch.loop, TenantUpkeep(store, membership.node).loop)
+        yield from (sender.loop, watch.loop, alerts.loop, TenantUpkeep(store, membership.node).loop)
         if "topic" in self._runners:
             yield DeadLetterForwarder(store, membership, self._runners["topic"], self._secrets, metrics).loop
         if settings.heartbeat_url is not None:

@@ -6,6 +6,8 @@ policy and reads no clock but the database's; what decides is in `domain`, what 
 
 from __future__ import annotations
 
+from detent.store.alert_rules import AlertRuleStore
+from detent.store.alerts import AlertStore
 from detent.store.audit_log import AuditLogStore
 from detent.store.callback_keys import CallbackKeyStore
 from detent.store.catchups import CatchUpStore
@@ -55,6 +57,8 @@ from detent.store.zone_data import ZoneDataStore
 class Store:
     def __init__(self, database: Database) -> None:
         self.database = database
+        self.alert_rules = AlertRuleStore(database)
+        self.alerts = AlertStore(database)
         self.audit_log = AuditLogStore(database)
         self.callback_keys = CallbackKeyStore(database)
         self.catchups = CatchUpStore(database)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from datetime import datetime, timedelta
-from typing import Literal, NamedTuple
+from typing import Literal, NamedTuple, Protocol
 from uuid import UUID
 
 from detent.contract.incident import Incident
@@ -19,6 +19,16 @@ PURGE_BATCH = 500
 MAX_COUNTED = 1_000
 
 DeadlineKind = Literal["start", "finish"]
+
+
+class WaitingMessage(Protocol):
+    """What identifies one try of a message: about an incident, or of an alert rule."""
+
+    @property
+    def notice(self) -> int: ...
+
+    @property
+    def tries(self) -> int: ...
 
 
 class DeadlineResult(NamedTuple):
@@ -55,6 +65,8 @@ class Notice(NamedTuple):
     url: str | None
     format: NoticeFormat
     tenant_number: int
+    by_rule: bool = False
+    """Alert rules of the tenant report missed deadlines."""
 
     @property
     def ours(self) -> bool:
@@ -84,13 +96,13 @@ class ExpectationStore:
             Notice(*row.values()) for row in await self._database.fetch(PoolName.WORK, sql.notice.TAKE, limit, lease)
         ]
 
-    async def sent(self, notice: Notice) -> None:
+    async def sent(self, notice: WaitingMessage) -> None:
         await self._database.fetch(PoolName.WORK, sql.notice.END, notice.notice, notice.tries, None)
 
-    async def give_up(self, notice: Notice, error: str) -> None:
+    async def give_up(self, notice: WaitingMessage, error: str) -> None:
         await self._database.fetch(PoolName.WORK, sql.notice.END, notice.notice, notice.tries, error)
 
-    async def put_off(self, notice: Notice, pause: timedelta, error: str) -> None:
+    async def put_off(self, notice: WaitingMessage, pause: timedelta, error: str) -> None:
         await self._database.fetch(PoolName.WORK, sql.notice.POSTPONE, notice.notice, notice.tries, pause, error)
 
     async def purge(self, days: int) -> int:

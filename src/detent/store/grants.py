@@ -18,6 +18,11 @@ _APPEND = "SELECT, INSERT, DELETE"
 _ALL = "SELECT, INSERT, UPDATE, DELETE"
 
 TABLES = {
+    # Added by note_alert_event.
+    "alert_events": "SELECT, UPDATE, DELETE",
+    "alert_jobs": _ALL,
+    "alert_rules": _ALL,
+    "alerts": _ALL,
     "api_keys": _ALL,
     "attempts": _ALL,
     "audit_chain": _READ,
@@ -90,7 +95,18 @@ TABLES = {
 
 # Whose rows name their tenant, and whose rows belong to a job.
 OF_TENANTS = (
-    *("api_keys", "audit_events", "enqueue_grants", "incidents", "job_counts", "job_reservations", "jobs", "limits"),
+    *(
+        "alert_rules",
+        "alerts",
+        "api_keys",
+        "audit_events",
+        "enqueue_grants",
+        "incidents",
+        "job_counts",
+        "job_reservations",
+        "jobs",
+        "limits",
+    ),
     *(
         "pull_leases",
         "pull_workers",
@@ -107,7 +123,18 @@ OF_TENANTS = (
 # Not history itself: under a policy the server no longer says for which time a partition is missing, and a node has to
 # know it to add one.
 OF_JOBS = (
-    *("backlog", "catchups", "cursors", "dead_letters", "expectations", "job_revisions", "live_runs", "run_payloads"),
+    *(
+        "alert_events",
+        "alert_jobs",
+        "backlog",
+        "catchups",
+        "cursors",
+        "dead_letters",
+        "expectations",
+        "job_revisions",
+        "live_runs",
+        "run_payloads",
+    ),
     *("run_progress", "run_steps", "segments", "set_aside", "skips", "unique_keys"),
 )
 # Whose rows have a scope: a job, or below zero the tenant whose jobs share the keys.

@@ -36,11 +36,13 @@ class SealedVersion(NamedTuple):
 
 
 class SecretUsers(NamedTuple):
-    """What refers to a secret: some of the jobs, and whether its tenant signs with it or forwards dead runs with it."""
+    """What refers to a secret: some of the jobs, whether its tenant signs with it or forwards dead runs with it, and
+    some of the alert rules."""
 
     jobs: list[str]
     signs: bool
     forwards: bool
+    rules: list[str]
 
 
 class SecretStore:
@@ -93,7 +95,7 @@ class SecretStore:
                 return None
             # A statement after the lock: it sees the jobs of the registrations that this has waited for.
             (row,) = await connection.fetch(sql.secret.LIST_USERS.text, tenant, name, limit)
-            users = SecretUsers(list(row["jobs"]), row["signs"], row["forwards"])
+            users = SecretUsers(list(row["jobs"]), row["signs"], row["forwards"], list(row["rules"]))
             if not any(users):
                 await connection.fetch(sql.secret.DELETE.text, tenant, name)
                 await record(connection, NewEvent("secret.delete", tenant, "secret", name, name))

@@ -1,4 +1,5 @@
-"""HTTP messages that are not runs: notifications and pings, with the address and redirect rules of HTTP targets.
+"""Messages that are not runs: notifications and pings over HTTP, with the address and redirect rules of HTTP targets,
+and mails over SMTP under the same address rules.
 
 A URL may be a secret, like those of chat services, so errors show only its origin.
 """
@@ -6,6 +7,7 @@ A URL may be a secret, like those of chat services, so errors show only its orig
 from __future__ import annotations
 
 import asyncio
+import ssl
 from collections.abc import Mapping
 from typing import Literal, NamedTuple
 
@@ -18,12 +20,18 @@ from detent.domain.target_access import OPERATOR, TargetFault, TargetRules
 from detent.domain.target_rules import CALL_HEADER
 from detent.domain.target_url import TargetError, parse_url
 from detent.errors import UsageError
+from detent.targets.guard import AddressRefusedError
 from detent.targets.http_failures import connection_failure, refusal_of
+from detent.targets.mail import Mail, MailRefused, MailServer, send_mail
 from detent.targets.policies import TargetPolicies
 from detent.targets.sessions import GuardedSessions
+from detent.targets.text import one_line
+from detent.targets.topics.dial import GuardedDial
 from detent.version import __version__
 
 ANSWER_SECONDS = 10.0
+# A mail takes a dozen exchanges, and some servers delay their greeting on purpose.
+MAIL_SECONDS = 40.0
 CONNECTIONS = 20
 
 
@@ -56,6 +64,7 @@ class Messenger:
 
     def __init__(self, policies: TargetPolicies, *, resolver: AbstractResolver | None = None) -> None:
         self._policies = policies
+        self._resolver = resolver
         self._sessions = GuardedSessions(connections=CONNECTIONS, resolver=resolver)
 
     async def send(self, message: Message, url: str, *, tenant: int | None = None) -> Delivery:
@@ -94,8 +103,51 @@ class Messenger:
             failed = connection_failure(error, url, origin)
             return refusal_of(error) or Delivery(False, failed.error, failed.retryable)
 
+    async def send_mail(self, mail: Mail, server: MailServer, *, tenant: int) -> Delivery:
+        """`tenant`: the tenant whose rule names the server."""
+        rules = await self._policies.rules_of(tenant)
+        delivery = await self._try_mail(mail, server, tenant, rules)
+        if isinstance(delivery, TargetFault):
+            renewed = await self._policies.renewed(tenant)
+            if renewed.key != rules.key:
+                delivery = await self._try_mail(mail, server, tenant, renewed)
+        if isinstance(delivery, TargetFault):
+            sentence = await self._policies.sentence(delivery, tenant)
+            return Delivery(False, f"{server.host}:{server.port} was not called: {sentence}", delivery.retryable)
+        return delivery
+
+    async def _try_mail(
+        self, mail: Mail, server: MailServer, tenant: int, rules: TargetRules
+    ) -> Delivery | TargetFault:
+        place = f"The mail server {server.host}:{server.port}"
+        dial = GuardedDial(tenant, rules, self._resolver, "smtp")
+        try:
+            async with asyncio.timeout(MAIL_SECONDS):
+                await send_mail(server, mail, await dial(server.host.strip("[]"), server.port))
+        except AddressRefusedError as error:
+            return error.fault
+        except TimeoutError:
+            return Delivery(False, f"{place} did not answer in time.")
+        except MailRefused as error:
+            return Delivery(False, _without(server.password, f"{place} did not take the mail: {error}."))
+        except (OSError, ValueError) as error:  # among them those of TLS
+            return Delivery(False, f"{place} could not be reached: {one_line(describe_connection(error))}.")
+        return Delivery(True)
+
     async def close(self) -> None:
         await self._sessions.close()
+
+
+def describe_connection(error: Exception) -> str:
+    if isinstance(error, ssl.SSLCertVerificationError):
+        return f"its certificate is not trusted ({error.verify_message})"
+    if isinstance(error, OSError) and error.strerror:
+        return error.strerror
+    return str(error) or "the connection broke"
+
+
+def _without(secret: str | None, text: str) -> str:
+    return text if not secret else text.replace(secret, "•••")
 
 
 def _delivery(status: int, origin: str) -> Delivery:

@@ -157,6 +157,8 @@ class Keeper:
             await self._go_on("leftovers")
         while await self._store.expectations.purge(self._days):
             await self._go_on("leftovers")
+        while await self._store.alerts.purge(self._days):
+            await self._go_on("leftovers")
         while await self._store.set_aside.purge():
             await self._go_on("leftovers")
         async for _ in self._store.tasks.purge_keys():

@@ -157,6 +157,10 @@ class SecretValues:
         filled, _ = await self._filled(msgspec.structs.replace(call, payload=None), call.tenant, names)
         return msgspec.structs.replace(filled, payload=call.payload)
 
+    async def values_of(self, tenant: int, name: str) -> tuple[str, ...]:
+        """The valid values of one secret, the newest first; or SecretFault, or an error of the store."""
+        return tuple(one.value for one in await self._versions(tenant, name))
+
     async def _filled(
         self, call: Call, tenant: int, names: Iterable[str]
     ) -> tuple[Call, dict[str, tuple[OpenVersion, ...]]]:

@@ -139,6 +139,17 @@ def check_dead_letters(row: Row) -> Iterator[CheckResult]:
         yield CheckResult("dead letters", "warn", found, advice)
 
 
+def check_notices(row: Row) -> Iterator[CheckResult]:
+    """Notifications that did not arrive: people may not know of what they report."""
+    for count, what in ((row["given_up"], "Given up within the last day"), (row["waiting"], "Not delivered yet")):
+        if count:
+            many = " or more" if count >= MOST_LETTERS else ""
+            found = f"{what}: {number(count, 'notification')}{many}."
+            named = f"`detent alert-rule messages {row['rule']}`" if row["rule"] else "`detent incident list`"
+            advice = f"Correct the receiver; {named} shows the errors. The newest: {row['error']}"
+            yield CheckResult("notifications", "warn", found, advice)
+
+
 def check_api(settings: Settings, client: JsonClient) -> tuple[CheckResult, bool]:
     """Whether a detent server answers at the API's address, and whether it is ready."""
     named = settings.origins["api_url"] != "default"

@@ -148,6 +148,7 @@ async def _cluster(doctor: Doctor, settings: Settings) -> list[CheckResult]:
     found.append(cluster.check_keys(ever, valid))
     found += cluster.check_calls(await doctor.one(sql.doctor.REFUSED_CALLS, cluster.NEWEST_DEAD))
     found += cluster.check_dead_letters(await doctor.one(sql.dead_letter_topic.READ_FAILING, cluster.MOST_LETTERS))
+    found += cluster.check_notices(await doctor.one(sql.notice.READ_FAILING, cluster.MOST_LETTERS))
     found += secrets.check_secret_keys(await doctor.ask(sql.secret.COUNT_BY_KEY), settings.secret_key)
     found += secrets.check_literal_headers(await doctor.one(sql.doctor.LITERAL_HEADERS, secrets.NEWEST_JOBS))
     return found

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from detent.store.sql import (
     advisory_lock,
+    alert,
+    alert_rule,
     audit_event,
     callback_key,
     catch_up,
@@ -50,6 +52,8 @@ from detent.store.sql import (
 
 __all__ = [
     "advisory_lock",
+    "alert",
+    "alert_rule",
     "audit_event",
     "callback_key",
     "catch_up",

@@ -17,6 +17,7 @@ taken AS (
     RETURNING t.*)
 SELECT taken.notice, taken.event, taken.tries, now() - taken.made_at AS age, now() AS at, i.incident, i.kind, i.within,
        i.tick, i.misses, i.opened_at, i.closed_at, t.name AS tenant, j.id, j.name, j.definition->>'notify_url' AS url,
-       coalesce(j.definition->>'notify_format', 'webhook') AS format, i.tenant AS tenant_number
+       coalesce(j.definition->>'notify_format', 'webhook') AS format, i.tenant AS tenant_number,
+       EXISTS (SELECT FROM alert_rules r WHERE r.tenant = i.tenant AND 'deadline' = ANY (r.events)) AS by_rule
   FROM taken JOIN incidents i USING (incident) JOIN tenants t USING (tenant) JOIN jobs j ON j.job = i.job
  ORDER BY taken.notice

@@ -3,8 +3,12 @@ SELECT 'run_minutes' AS name, count(*) AS rows FROM run_minutes WHERE tenant = $
 UNION ALL SELECT 'requests', count(*) FROM requests WHERE tenant = $1::integer
 UNION ALL SELECT 'incidents', count(*) FROM incidents i
            WHERE tenant = $1::integer AND NOT EXISTS (SELECT FROM jobs j WHERE j.job = i.job)
-UNION ALL SELECT 'notices', count(*) FROM incidents i JOIN notices USING (incident)
-           WHERE tenant = $1::integer AND NOT EXISTS (SELECT FROM jobs j WHERE j.job = i.job)
+UNION ALL SELECT 'notices', (
+           SELECT count(*) FROM incidents i JOIN notices USING (incident)
+            WHERE tenant = $1::integer AND NOT EXISTS (SELECT FROM jobs j WHERE j.job = i.job))
+         + (SELECT count(*) FROM alert_rules JOIN notices USING (rule) WHERE tenant = $1::integer)
+UNION ALL SELECT 'alerts', count(*) FROM alerts WHERE tenant = $1::integer
+UNION ALL SELECT 'alert_rules', count(*) FROM alert_rules WHERE tenant = $1::integer
 UNION ALL SELECT 'job_counts', count(*) FROM job_counts WHERE tenant = $1::integer
 UNION ALL SELECT 'job_reservations', count(*) FROM job_reservations WHERE tenant = $1::integer
 UNION ALL SELECT 'enqueue_grants', count(*) FROM enqueue_grants WHERE tenant = $1::integer

@@ -16,6 +16,8 @@ gone_skips AS (DELETE FROM skips x USING gone WHERE x.job = gone.job RETURNING x
 gone_catchups AS (DELETE FROM catchups x USING gone WHERE x.job = gone.job RETURNING x.job),
 gone_run_payloads AS (DELETE FROM run_payloads x USING gone WHERE x.job = gone.job RETURNING x.job),
 gone_dead_letters AS (DELETE FROM dead_letters x USING gone WHERE x.job = gone.job RETURNING x.job),
+gone_alert_events AS (DELETE FROM alert_events x USING gone WHERE x.job = gone.job RETURNING x.job),
+gone_alert_jobs AS (DELETE FROM alert_jobs x USING gone WHERE x.job = gone.job RETURNING x.job),
 gone_expectations AS (DELETE FROM expectations x USING gone WHERE x.job = gone.job RETURNING x.job),
 gone_set_aside AS (DELETE FROM set_aside x USING gone WHERE x.job = gone.job RETURNING x.job),
 gone_jobs AS (DELETE FROM jobs x USING gone WHERE x.job = gone.job RETURNING x.job)
@@ -28,6 +30,8 @@ UNION ALL SELECT 'skips', count(*) FROM gone_skips
 UNION ALL SELECT 'catchups', count(*) FROM gone_catchups
 UNION ALL SELECT 'run_payloads', count(*) FROM gone_run_payloads
 UNION ALL SELECT 'dead_letters', count(*) FROM gone_dead_letters
+UNION ALL SELECT 'alert_events', count(*) FROM gone_alert_events
+UNION ALL SELECT 'alert_jobs', count(*) FROM gone_alert_jobs
 UNION ALL SELECT 'expectations', count(*) FROM gone_expectations
 UNION ALL SELECT 'set_aside', count(*) FROM gone_set_aside
 UNION ALL SELECT 'jobs', count(*) FROM gone_jobs

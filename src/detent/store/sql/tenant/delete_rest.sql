@@ -10,8 +10,14 @@ gone_requests AS (
         SELECT ctid FROM requests WHERE tenant = $1::integer LIMIT $2::integer))
     RETURNING tenant),
 incident AS MATERIALIZED (SELECT incident FROM incidents WHERE tenant = $1::integer LIMIT $2::integer),
+message AS MATERIALIZED (
+    SELECT n.notice FROM alert_rules r JOIN notices n USING (rule) WHERE r.tenant = $1::integer LIMIT $2::integer),
 gone_notices AS (
-    DELETE FROM notices x USING incident WHERE x.incident = incident.incident RETURNING x.incident),
+    DELETE FROM notices x WHERE x.incident IN (SELECT incident FROM incident)
+        OR x.notice IN (SELECT notice FROM message) RETURNING x.notice),
+gone_alerts AS (
+    DELETE FROM alerts WHERE alert IN (SELECT alert FROM alerts WHERE tenant = $1::integer LIMIT $2::integer)
+    RETURNING alert),
 gone_incidents AS (
     DELETE FROM incidents x USING incident WHERE x.incident = incident.incident RETURNING x.incident),
 gone_job_counts AS (DELETE FROM job_counts WHERE tenant = $1::integer RETURNING tenant),
@@ -40,6 +46,7 @@ SELECT 'run_minutes' AS name, count(*) AS rows FROM gone_run_minutes
 UNION ALL SELECT 'requests', count(*) FROM gone_requests
 UNION ALL SELECT 'notices', count(*) FROM gone_notices
 UNION ALL SELECT 'incidents', count(*) FROM gone_incidents
+UNION ALL SELECT 'alerts', count(*) FROM gone_alerts
 UNION ALL SELECT 'job_counts', count(*) FROM gone_job_counts
 UNION ALL SELECT 'job_reservations', count(*) FROM gone_job_reservations
 UNION ALL SELECT 'enqueue_grants', count(*) FROM gone_enqueue_grants

@@ -1,0 +1,220 @@
+"""Every kind of event from the tables to a message, and how each is over."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from datetime import timedelta
+from typing import Any, NamedTuple
+
+import pytest
+
+from detent.jobs import JobOperations
+from detent.jobs.automatic import ITSELF
+from tests.alerts.desk import AlertDesk
+from tests.observability.receiver import Receiver
+
+Step = Callable[[AlertDesk, int], Awaitable[Any]]
+
+
+class Trouble(NamedTuple):
+    """How an event of a kind happens to a job, and how it is over."""
+
+    begin: Step
+    end: Step
+    message: str
+    severity: str
+
+
+async def misses_a_deadline(desk: AlertDesk, job: int) -> None:
+    await desk.sql.execute(
+        "INSERT INTO incidents (tenant, job, kind, within, tick, misses) VALUES (1, $1, 'finish', '1m', now(), 1)", job
+    )
+
+
+async def meets_its_deadline(desk: AlertDesk, job: int) -> None:
+    await desk.sql.execute("UPDATE incidents SET closed_at = now(), closed = 'recovered' WHERE job = $1", job)
+
+
+async def is_paused_by_detent(desk: AlertDesk, job: int) -> None:
+    number = await desk.sql.fetchval("SELECT id FROM jobs WHERE job = $1", job)
+    await JobOperations(desk.store).lifecycle.pause(number, "the target answered 410 Gone", tenant=1, by=ITSELF)
+
+
+async def is_resumed(desk: AlertDesk, job: int) -> None:
+    number = await desk.sql.fetchval("SELECT id FROM jobs WHERE job = $1", job)
+    await JobOperations(desk.store).lifecycle.resume(number, tenant=1, by="ada")
+
+
+async def is_set_aside(desk: AlertDesk, job: int) -> None:
+    await desk.sql.execute(
+        "INSERT INTO set_aside (job, kind, tick, generation, why, node)"
+        " SELECT job, 'tick', next_tick, generation, 'it cannot be read', 1 FROM cursors WHERE job = $1",
+        job,
+    )
+
+
+async def fires_again(desk: AlertDesk, job: int) -> None:
+    await desk.sql.execute("UPDATE cursors SET generation = generation + 1 WHERE job = $1", job)
+
+
+async def has_to_catch_up(desk: AlertDesk, job: int) -> None:
+    await desk.sql.execute(
+        "INSERT INTO catchups (job, partition, kind, schedule, since, until, next_tick, left_over)"
+        " VALUES ($1, 0, 'missed', 1, now() - interval '1d', now(), now() - interval '1d', 1234)",
+        job,
+    )
+
+
+async def has_caught_up(desk: AlertDesk, job: int) -> None:
+    await desk.sql.execute("DELETE FROM catchups WHERE job = $1", job)
+
+
+async def dies_three_times(desk: AlertDesk, job: int) -> None:
+    await desk.dies(job)
+    await desk.passed()
+    await desk.dies(job, 2)
+
+
+async def dead_run_is_discarded(desk: AlertDesk, job: int) -> None:
+    await desk.sql.execute("UPDATE run_history SET reason = 'discarded' WHERE job = $1", job)
+
+
+TROUBLES = {
+    "dead": Trouble(AlertDesk.dies, dead_run_is_discarded, "1 dead run of the job a.", "error"),
+    "deadline": Trouble(misses_a_deadline, meets_its_deadline, "1 missed deadline of the job a.", "error"),
+    "paused": Trouble(is_paused_by_detent, is_resumed, "Automatic pause of the job a.", "error"),
+    "set_aside": Trouble(is_set_aside, fires_again, "Ticks that cannot be fired of the job a.", "critical"),
+    "catch_up": Trouble(has_to_catch_up, has_caught_up, "1,234 missed ticks of the job a to catch up.", "warning"),
+    "failures": Trouble(dies_three_times, AlertDesk.succeeds, "Only dead runs lately of the job a.", "error"),
+}
+
+
+@pytest.mark.parametrize("kind", TROUBLES)
+async def test_an_event_is_reported_once_and_its_end_once(desk: AlertDesk, receiver: Receiver, kind: str) -> None:
+    trouble = TROUBLES[kind]
+    await desk.rule(events=[kind], receiver={"type": "webhook", "url": receiver.url})
+    others = [name for name in TROUBLES if name != kind]
+    await desk.rule("others", events=others, receiver={"type": "webhook", "url": receiver.url}, jobs=["b"])
+    job = await desk.job("a")
+    await trouble.begin(desk, job)
+    for _ in range(3):
+        await desk.passed()
+    assert [message.document["data"]["message"] for message in receiver.messages] == [trouble.message]
+    assert receiver.messages[0].document["data"]["severity"] == trouble.severity
+    await trouble.end(desk, job)
+    for _ in range(4):
+        await desk.passed()
+    assert receiver.events() == ["opened", "recovered"]
+
+
+async def test_a_pause_by_a_person_is_no_event(desk: AlertDesk, receiver: Receiver) -> None:
+    await desk.rule(events=["paused"], receiver={"type": "webhook", "url": receiver.url})
+    number = await desk.sql.fetchval("SELECT id FROM jobs WHERE job = $1", await desk.job("a"))
+    await JobOperations(desk.store).lifecycle.pause(number, "moving", tenant=1, by="ada")
+    await desk.passed()
+    assert receiver.messages == [] and await desk.sql.fetchval("SELECT count(*) FROM alerts") == 0
+
+
+async def test_a_deleted_job_is_over_it(desk: AlertDesk, receiver: Receiver) -> None:
+    await desk.rule(receiver={"type": "webhook", "url": receiver.url})
+    job = await desk.job("a")
+    await desk.dies(job)
+    await desk.passed()
+    await desk.sql.execute("UPDATE jobs SET status = 'deleted' WHERE job = $1", job)
+    for _ in range(2):
+        await desk.passed()
+    assert receiver.events() == ["opened", "recovered"]
+
+
+async def test_without_a_rule_for_it_no_event_is_noted_and_old_ones_are_dropped(desk: AlertDesk) -> None:
+    job = await desk.job("a")
+    await desk.dies(job)
+    assert await desk.sql.fetchval("SELECT count(*) FROM alert_events") == 0
+    await desk.rule(receiver={"type": "slack", "url": "http://127.0.0.1:9/"})
+    await desk.dies(job)
+    assert await desk.sql.fetchval("SELECT count(*) FROM alert_events") == 1
+    await desk.store.alert_rules.delete("ops", tenant=1)
+    await desk.look()
+    assert await desk.sql.fetchval("SELECT count(*) FROM alert_events") == 0
+
+
+async def test_an_event_of_a_transaction_that_rolls_back_is_none(desk: AlertDesk) -> None:
+    await desk.rule(receiver={"type": "slack", "url": "http://127.0.0.1:9/"})
+    job = await desk.job("a")
+    transaction = desk.sql.transaction()
+    await transaction.start()
+    await desk.dies(job, 3)
+    await transaction.rollback()
+    assert await desk.sql.fetchval("SELECT count(*) FROM alert_events") == 0
+
+
+async def test_what_happens_in_quiet_hours_is_one_summary_afterwards(desk: AlertDesk, receiver: Receiver) -> None:
+    now = await desk.sql.fetchval("SELECT now()")
+    hours = {"start": f"{now - timedelta(hours=1):%H:%M}", "end": f"{now + timedelta(hours=1):%H:%M}"}
+    await desk.rule(receiver={"type": "webhook", "url": receiver.url}, quiet_hours=hours)
+    jobs = [await desk.job(name) for name in ("a", "b")]
+    for job in jobs:
+        await desk.dies(job, 2)
+        await desk.passed()
+        await desk.succeeds(job)
+        await desk.passed()
+    assert receiver.messages == []
+    critical = await desk.job("c", ("severity:critical",))
+    await desk.rule("calls", receiver={"type": "webhook", "url": receiver.url}, quiet_hours=hours, jobs=["c"])
+    await desk.dies(critical)
+    await desk.passed()
+    # The job that is critical makes the common alert critical as well: both rules report it at once.
+    assert len(receiver.messages) == 2
+    summary = next(one.document["data"] for one in receiver.messages if one.document["data"]["rule"] == "ops")
+    assert summary["counts"] == [{"event": "dead", "count": 5, "jobs": 3}]
+
+
+async def test_quiet_hours_that_end_let_one_message_go(desk: AlertDesk, receiver: Receiver) -> None:
+    now = await desk.sql.fetchval("SELECT now()")
+    hours = {"start": f"{now - timedelta(hours=1):%H:%M}", "end": f"{now + timedelta(hours=1):%H:%M}"}
+    await desk.rule(receiver={"type": "webhook", "url": receiver.url}, quiet_hours=hours)
+    for name in ("a", "b", "c"):
+        job = await desk.job(name)
+        await desk.dies(job, 2)
+        await desk.passed()
+        await desk.succeeds(job)
+        await desk.passed()
+    assert receiver.messages == [] and await desk.sql.fetchval("SELECT count(*) FROM alerts") == 1
+    over = {"start": f"{now + timedelta(hours=3):%H:%M}", "end": f"{now + timedelta(hours=4):%H:%M}"}
+    await desk.sql.execute(
+        "UPDATE alert_rules SET definition = jsonb_set(definition, '{quiet_hours}', $1::jsonb)",
+        f'{{"start": "{over["start"]}", "end": "{over["end"]}"}}',
+    )
+    await desk.let_pass(timedelta(hours=2))
+    for _ in range(3):
+        await desk.passed()
+    assert receiver.events() == ["passed"]
+    assert (
+        receiver.messages[0].document["data"]["message"].startswith("Over again: 6 dead runs of 3 jobs (a, b, c) since")
+    )
+
+
+async def test_a_rule_by_job_opens_and_closes_an_alert_for_each(desk: AlertDesk, receiver: Receiver) -> None:
+    await desk.rule(receiver={"type": "webhook", "url": receiver.url}, group_by="job")
+    first, second = await desk.job("a"), await desk.job("b")
+    await desk.dies(first)
+    await desk.dies(second)
+    await desk.passed()
+    await desk.succeeds(first)
+    for _ in range(2):
+        await desk.passed()
+    keys = [message.document["data"]["key"] for message in receiver.messages]
+    assert receiver.events() == ["opened", "opened", "recovered"]
+    assert len(set(keys)) == 2 and keys[2] in keys[:2]
+
+
+async def test_two_nodes_at_the_same_pass_count_each_event_once(desk: AlertDesk, receiver: Receiver) -> None:
+    await desk.rule(receiver={"type": "webhook", "url": receiver.url})
+    jobs = [await desk.job(f"job-{number}") for number in range(20)]
+    for job in jobs:
+        await desk.dies(job, 3)
+    await asyncio.gather(*(desk.watch.tick() for _ in range(4)))
+    await desk.passed()
+    assert await desk.sql.fetchval("SELECT sum(events) FROM alerts") == 60
+    assert sum(m.document["data"]["counts"][0]["count"] for m in receiver.messages) == 60
