@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from datetime import datetime
 from typing import Any, NamedTuple
 
+from detent.domain.schedule.bounds import stored_bounds
 from detent.domain.schedule.cron import CronWalls
 from detent.domain.schedule.cron_fields import uses_hash
 from detent.domain.schedule.cron_parse import DAY_MATCHES, DIALECTS, parse_cron, split_zone
@@ -28,7 +29,6 @@ from detent.domain.schedule.schedule import (
     Schedule,
     TickSource,
     WallTicks,
-    stored_bounds,
 )
 from detent.domain.schedule.steps import Steps
 from detent.domain.schedule.zones import UTC_ZONE, Zone, checked_rules, load_zone

@@ -9,6 +9,7 @@ from dataclasses import replace
 from datetime import datetime, timedelta
 from typing import Any
 
+from detent.domain.schedule.bounds import stored_bounds
 from detent.domain.schedule.combined import CombinedTicks
 from detent.domain.schedule.cron import CronWalls
 from detent.domain.schedule.cron_parse import parse_cron, split_zone
@@ -26,7 +27,7 @@ from detent.domain.schedule.exclusions import (
 from detent.domain.schedule.instants import LOWEST_MS, format_instant, to_ms
 from detent.domain.schedule.parse import ScheduleOptions, parse_schedule
 from detent.domain.schedule.rrule_parse import RecurrenceRule, find_zone, looks_like_rrule, parse_rrule
-from detent.domain.schedule.schedule import COMBINED, Schedule, stored_bounds
+from detent.domain.schedule.schedule import COMBINED, Schedule
 from detent.domain.schedule.steps import Steps
 from detent.domain.schedule.zones import Zone, checked_rules
 

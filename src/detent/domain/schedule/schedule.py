@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from detent.domain.schedule.cron_fields import uses_hash
 from detent.domain.schedule.dst import Resolver
-from detent.domain.schedule.instants import HIGHEST_MS, LOWEST_MS, format_instant, from_ms, to_ms
+from detent.domain.schedule.instants import HIGHEST_MS, LOWEST_MS, from_ms, to_ms
 from detent.domain.schedule.interval import IntervalTicks
 from detent.domain.schedule.memo import IDENTITY, MEMO
 from detent.domain.schedule.stagger import stagger
@@ -391,19 +391,3 @@ class Schedule:
 def _ceil_ms(moment: datetime) -> int:
     whole = to_ms(moment)
     return whole + 1 if moment.microsecond % 1000 else whole
-
-
-def stored_bounds(
-    starts_at: datetime | None, ends_at: datetime | None, jitter: float, stagger_ms: int | None = None
-) -> dict[str, Any]:
-    """The part of the stored form that every kind has; defaults are left out."""
-    stored: dict[str, Any] = {}
-    if starts_at is not None:
-        stored["starts_at"] = format_instant(starts_at)
-    if ends_at is not None:
-        stored["ends_at"] = format_instant(ends_at)
-    if jitter:
-        stored["jitter_seconds"] = int(jitter) if jitter == int(jitter) else jitter
-    if stagger_ms is not None:
-        stored["stagger_ms"] = stagger_ms
-    return stored
