@@ -121,8 +121,8 @@ async def test_a_worker_that_waits_sends_few_commands(transport: RedisTransport,
         return int((await client.info("stats"))["total_commands_processed"])
 
     before = await calls()
-    assert await transport.take([QUEUE, OTHER_QUEUE], 5, NOW, 2.2) == []
-    assert await calls() - before < 40  # three looks, of some commands each
+    assert await transport.take([QUEUE, OTHER_QUEUE], 5, NOW, 1.3) == []
+    assert await calls() - before < 40  # two looks, of some commands each
 
 
 async def test_a_server_without_memory_refuses_in_its_own_words(transport: RedisTransport, client: Any) -> None:
