@@ -108,6 +108,19 @@ async def test_an_offer_whose_wake_up_was_lost_is_found(transport: RedisTranspor
         assert jobs_of(await waiting) == [1]
 
 
+async def test_a_worker_that_leaves_offers_behind_wakes_the_next_one(
+    transport: RedisTransport, client: Any, cluster: str
+) -> None:
+    wake_up = f"detent:{{{cluster}}}:{QUEUE}:wake"
+    await transport.send([offer_of(1), offer_of(2)])
+    await client.delete(wake_up)
+    await take_all(transport, 1)
+    assert await client.llen(wake_up) == 1
+    await client.delete(wake_up)
+    await take_all(transport, 1)
+    assert await client.llen(wake_up) == 0
+
+
 async def test_what_is_no_offer_is_dropped(transport: RedisTransport, client: Any, cluster: str) -> None:
     await transport.send([offer_of(1)])
     await client.zadd(f"detent:{{{cluster}}}:{QUEUE}:offers:5", {b"of a later version": 0, b"\xff \x00\n": 0})
