@@ -209,12 +209,31 @@ async def test_a_rule_by_job_opens_and_closes_an_alert_for_each(desk: AlertDesk,
     assert len(set(keys)) == 2 and keys[2] in keys[:2]
 
 
-async def test_two_nodes_at_the_same_pass_count_each_event_once(desk: AlertDesk, receiver: Receiver) -> None:
-    await desk.rule(receiver={"type": "webhook", "url": receiver.url})
+async def test_nodes_that_add_events_at_the_same_time_open_one_alert_and_count_each_once(desk: AlertDesk) -> None:
+    await desk.rule(receiver={"type": "slack", "url": "http://127.0.0.1:9/"})
     jobs = [await desk.job(f"job-{number}") for number in range(20)]
     for job in jobs:
         await desk.dies(job, 3)
-    await asyncio.gather(*(desk.watch.tick() for _ in range(4)))
+    await asyncio.gather(*(desk.store.alerts.add_events(4) for _ in range(5)))
+    (alert,) = await desk.sql.fetch("SELECT events FROM alerts")
+    assert alert["events"] == await desk.sql.fetchval("SELECT sum(events) FROM alert_jobs") == 60
+
+
+async def test_a_job_that_dies_again_before_the_alert_is_over_keeps_it_open(
+    desk: AlertDesk, receiver: Receiver
+) -> None:
+    await desk.rule(receiver={"type": "webhook", "url": receiver.url}, group_seconds=60)
+    job = await desk.job("a")
+    await desk.dies(job)
+    await desk.look()
+    await desk.let_pass(timedelta(minutes=1))
     await desk.passed()
-    assert await desk.sql.fetchval("SELECT sum(events) FROM alerts") == 60
-    assert sum(m.document["data"]["counts"][0]["count"] for m in receiver.messages) == 60
+    await desk.succeeds(job)
+    await desk.passed()
+    await desk.dies(job)
+    for _ in range(2):
+        await desk.passed()
+        await desk.let_pass(timedelta(minutes=5))
+    await desk.passed()
+    assert receiver.events() == ["opened", "continued"]
+    assert await desk.sql.fetchval("SELECT count(*) FROM alerts WHERE closed_at IS NULL") == 1

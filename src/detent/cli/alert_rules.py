@@ -65,10 +65,8 @@ MESSAGES = (
     alert_rule,
     "create",
     examples=(
-        "detent alert-rule create payments --on dead --on deadline --tag payments --slack secret:slack-url",
-        "detent alert-rule create nights --on dead --email ops@example.com --from detent@example.com"
-        " --smtp smtp.example.com --quiet-hours 22:00-07:00 --quiet-zone Europe/Berlin",
-        "detent alert-rule create pager --on set_aside --min-severity critical --pagerduty pagerduty-key",
+        "detent alert-rule create chat --on dead --tag payments --slack secret:url",
+        "detent alert-rule create pager --on set_aside --pagerduty pagerduty-key",
     ),
 )
 @click.argument("name")
