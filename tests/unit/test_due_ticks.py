@@ -38,6 +38,8 @@ def cursor(job: int = 1, at: datetime = NOW, schedule: int = 1) -> Cursor:
 class SlowSchedule:
     """One whose missed ticks take long to count: until the test says so."""
 
+    delay = None
+
     def __init__(self) -> None:
         self.asked = threading.Event()
         self.answers = threading.Event()
