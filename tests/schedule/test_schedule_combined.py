@@ -102,6 +102,16 @@ def test_both_passes_of_a_repeated_time_are_excluded_and_a_moved_tick_counts_whe
     assert ticks(parse(kept, anchor=gap, **berlin), 1, gap) == ["03-28 01:00"]  # 02:30 does not exist, 03:00 does
 
 
+@pytest.mark.parametrize(("day", "last", "count"), [("2027-03-28", "22:30", 53), ("2026-10-25", "21:30", 51)])
+def test_the_last_tick_before_an_excluded_day_is_found_on_the_day_of_a_change(day: str, last: str, count: int) -> None:
+    """The day began under the other offset."""
+    schedule = parse({"cron": "0,30 * * * *", "exclude": [day]}, timezone="Europe/Berlin", anchor=None)
+    evening = datetime.fromisoformat(f"{day}T20:00:00Z")
+    found = schedule.latest(evening - timedelta(days=2), evening)
+    assert found is not None and f"{found:%H:%M}" == last
+    assert schedule.count_between(evening - timedelta(days=2), evening) == count
+
+
 def test_long_stretches_are_leapt_over() -> None:
     """A second for each step would be a year of them."""
     schedule = parse({"cron": "* * * * * *", "exclude": ["2026-12-21/2027-12-31", "* * * * MON-FRI"]})

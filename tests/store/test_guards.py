@@ -90,6 +90,12 @@ FENCES: dict[str, tuple[str, ...]] = {
         OPEN,
         "$17::boolean = (c.queue = ANY (ARRAY(SELECT queue FROM suspended_queues)))",
     ),
+    "cursor/look_at_delays": (
+        NODE,
+        "FROM fence, batch JOIN cursors c USING (job)",
+        "c.job = looked.job AND c.next_tick = looked.tick AND c.generation = looked.generation",
+        OPEN,
+    ),
     "partition/take": (
         NODE,
         "batch.number > t.nomination OR batch.number = t.nomination AND coalesce(t.holder, $1) = $1",

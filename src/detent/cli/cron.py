@@ -32,7 +32,7 @@ SKIPPED = Column("SKIPPED", lambda tick: "by request" if tick.get("skipped") els
     examples=(
         'detent cron explain "0 14 ? * MON#1" --tz Europe/Berlin --next 10',
         'detent cron explain "every 90m"',
-        'detent cron explain "0 9 * * MON-FRI" --also "0 11 * * SAT" --exclude 2030-12-24/2031-01-01',
+        'detent cron explain "0 9 * * *" --also @weekly --exclude 2030-12-24',
     ),
 )
 @click.argument("schedule")

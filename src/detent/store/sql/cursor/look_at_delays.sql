@@ -4,8 +4,7 @@
 -- the end of the schedule, so the job has ended. One snapshot: a run is either unfinished or in the history. Statuses
 -- 1, 2 and 3 are succeeded, dead and cancelled. Runs since the last tick count, also those started by hand. The clock
 -- of a worker may be ahead: an end is not later than now. Ticks have milliseconds.
-WITH fence AS MATERIALIZED (                 -- not while all ticks are held: the clock may be wrong
-    SELECT node FROM nodes WHERE node = $1 AND NOT evicted AND (SELECT held_at IS NULL FROM cluster) FOR KEY SHARE),
+WITH fence AS MATERIALIZED (SELECT node FROM nodes WHERE node = $1 AND NOT evicted FOR KEY SHARE),
 batch AS MATERIALIZED (
     SELECT * FROM unnest($2::bigint[], $3::timestamptz[], $4::integer[], $5::interval[], $6::interval[],
                          $7::timestamptz[])
@@ -24,5 +23,5 @@ UPDATE cursors c
        ended = coalesce(looked.due > looked.ends_at, false)
   FROM looked
  WHERE c.job = looked.job AND c.next_tick = looked.tick AND c.generation = looked.generation
-   AND looked.due > looked.tick
+   AND looked.due > looked.tick AND (SELECT held_at IS NULL FROM cluster)  -- held: the clock may be wrong
 RETURNING c.job, c.next_tick
