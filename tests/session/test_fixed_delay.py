@@ -103,7 +103,13 @@ async def test_a_run_that_takes_longer_than_the_delay_is_waited_for(look: Any, s
     assert "1 second after the end of the previous run" in explain(last.facts)[0].lower()
 
 
-@pytest.mark.parametrize("way", ["dead", "retried", "cancelled", "given back", "paused", "triggered"])
+@pytest.mark.parametrize(
+    "way",
+    [
+        *("dead", "cancelled", "given back"),
+        *(pytest.param(way, marks=pytest.mark.long) for way in ("retried", "paused", "triggered")),
+    ],
+)
 async def test_the_next_tick_counts_from_the_end_however_the_run_ended(
     way: str, look: Any, store: Store, start: Any
 ) -> None:

@@ -15,8 +15,11 @@ from tests.support.waiting import until
 DELAY = timedelta(seconds=1)
 # Before the fire is sent, after it has committed, before and after the end of a run is written.
 STEPS = [
-    *("S5=exit@3", "W5=exit@3"),
-    *(pytest.param(step, marks=pytest.mark.long) for step in ("S4=exit@3", "S7=exit@3", "W3=exit@3", "W6=exit@3")),
+    "W5=exit@3",
+    *(
+        pytest.param(step, marks=pytest.mark.long)
+        for step in ("S4=exit@3", "S5=exit@3", "S7=exit@3", "W3=exit@3", "W6=exit@3")
+    ),
 ]
 
 
