@@ -18,7 +18,7 @@ async def test_the_next_run_is_the_next_tick_that_is_not_skipped(api: ApiClient,
     preview = {"schedule": schedule, "job": "report", "count": 4}
     ticks = (await api.good("POST", "/api/v1/schedules/preview", json=preview))["ticks"]
     first, second, third, _ = [tick["at"] for tick in ticks]
-    assert [tick["skipped"] for tick in ticks] == [False] * 4
+    assert [tick.get("skipped", False) for tick in ticks] == [False] * 4
     for at in (first, second):
         await api.good("POST", f"{JOB}/skip", json={"at": at})
     job = await api.good("GET", JOB)
@@ -26,7 +26,11 @@ async def test_the_next_run_is_the_next_tick_that_is_not_skipped(api: ApiClient,
     (listed,) = (await api.good("GET", "/api/v1/jobs"))["items"]
     assert (listed["next_run_at"], listed["skipped_ticks"]) == (third, [first, second])
     marked = (await api.good("POST", "/api/v1/schedules/preview", json=preview))["ticks"]
-    assert [(tick["at"], tick["skipped"]) for tick in marked[:3]] == [(first, True), (second, True), (third, False)]
+    assert [(tick["at"], tick.get("skipped", False)) for tick in marked[:3]] == [
+        (first, True),
+        (second, True),
+        (third, False),
+    ]
     await api.good("DELETE", f"{JOB}/skip?at={first}", 204)
     job = await api.good("GET", JOB)
     assert (job["next_run_at"], job["skipped_ticks"]) == (first, [second])
@@ -42,4 +46,4 @@ async def test_a_one_off_whose_only_tick_is_skipped_has_no_next_run(api: ApiClie
 
 async def test_a_preview_without_a_job_marks_nothing(api: ApiClient) -> None:
     answer = await api.good("POST", "/api/v1/schedules/preview", json={"schedule": "@daily", "count": 2})
-    assert [tick["skipped"] for tick in answer["ticks"]] == [False, False]
+    assert [tick.get("skipped", False) for tick in answer["ticks"]] == [False, False]

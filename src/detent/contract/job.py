@@ -126,9 +126,9 @@ class BatchResult(Struct, frozen=True):
     items: list[BatchItem]
 
 
-class PreviewTick(Struct, frozen=True):
+class PreviewTick(Struct, frozen=True, omit_defaults=True):
     """`local` is the wall time with its offset; `dst` says what a DST change did to this tick. `skipped`: it does not
-    run, because an operator asked to skip it; only where the preview names a job."""
+    run, because an operator asked to skip it; only where the preview names a job, and left out if it is false."""
 
     at: Instant
     local: str
