@@ -109,11 +109,13 @@ class NatsConnection:
 
     async def close(self) -> None:
         client = self._client
-        with suppress(Exception):
-            async with asyncio.timeout(ANSWER_SECONDS):
-                await client.close()
-        _hang_up(client)
-        self._break_off()
+        try:
+            with suppress(Exception):
+                async with asyncio.timeout(ANSWER_SECONDS):
+                    await client.close()
+        finally:
+            _hang_up(client)
+            self._break_off()
 
     # --- what is sent ---
 
@@ -178,6 +180,15 @@ class NatsConnection:
     async def _pull(self, inbox: str, stream: str, consumer: str, wanted: dict[str, Any]) -> None:
         subject = f"$JS.API.CONSUMER.MSG.NEXT.{stream}.{consumer}"
         await self.tell(subject, msgspec.json.encode(wanted), reply=f"{self._inbox}.{inbox}")
+
+    async def check(self) -> None:
+        """The server answers. Most of what is sent here has no answer, and so would not show it."""
+        try:
+            async with answering(self._host, ANSWER_SECONDS, Error):
+                await self._client.flush(timeout=round(ANSWER_SECONDS) * 2)  # the shorter limit is ours
+        except TransportAwayError:
+            await self.close()
+            raise
 
     async def tell(self, subject: str, body: bytes, reply: str = "") -> None:
         async with answering(self._host, ANSWER_SECONDS, Error):

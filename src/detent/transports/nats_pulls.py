@@ -18,6 +18,7 @@ from detent.transports.transport import TakenOffer, TransportAwayError
 
 # A pull request that waits for the first offer ends after so long, and is then made again.
 ASK_SECONDS = 2.0
+GRACE_SECONDS = 0.3
 LONGEST_SLEEP = 1.0
 
 
@@ -97,6 +98,11 @@ class NatsPulls:
                 with suppress(TimeoutError):
                     async with asyncio.timeout(min(left, LONGEST_SLEEP)):
                         await taking.something.wait()
+        except BaseException:  # nobody gets what it has
+            with suppress(TransportAwayError):
+                for receipt in self._held.release(taking.taken):
+                    await connection.tell(receipt, b"-NAK")
+            raise
         finally:
             self._takings.remove(taking)
 
@@ -125,7 +131,9 @@ class NatsPulls:
             if channel.may_have_more or not asks:
                 await self._fetch(connection, taking, channel)
             if asks and channel.asked_until <= now and not channel.may_have_more:
-                channel.asked_until = now + ASK_SECONDS
+                if self._pulls.pop(channel.ask, None) is not None:
+                    await connection.check()  # the server reports the end of a request, unless it hangs
+                channel.asked_until = now + ASK_SECONDS + GRACE_SECONDS
                 channel.ask = connection.next_number()
                 self._pulls[channel.ask] = channel, None
                 await connection.ask(channel.ask, self._stream.name, channel.consumer, ASK_SECONDS)
