@@ -28,7 +28,7 @@ MAX_ENTRIES = 10
 MAX_POLL_SECONDS = 5
 # A shorter wait is one question, which SQS answers at once.
 MIN_POLL_SECONDS = 0.2
-MAX_REQUESTS_AT_ONCE = 10
+MAX_REQUESTS_AT_ONCE = 5
 WATCH_SECONDS = 0.1
 CLOSE_SECONDS = 3.0
 # A run that still waits is offered again every 30 s: without an end, a queue that no worker serves would only grow.
@@ -297,11 +297,17 @@ def _batches(items: Sequence[_Item]) -> Iterator[Sequence[_Item]]:
 
 
 async def _at_once(steps: Sequence[Callable[[], Awaitable[None]]]) -> None:
-    """A few at a time. Raises the first failure."""
+    """A few at a time. Raises the first failure, after which none is under way any more."""
     remaining = iter(steps)
 
     async def work() -> None:
         for step in remaining:
             await step()
 
-    await asyncio.gather(*(work() for _ in range(min(MAX_REQUESTS_AT_ONCE, len(steps)))))
+    tasks = [asyncio.create_task(work()) for _ in range(min(MAX_REQUESTS_AT_ONCE, len(steps)))]
+    try:
+        await asyncio.gather(*tasks)
+    finally:
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
