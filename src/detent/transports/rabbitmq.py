@@ -25,7 +25,7 @@ from yarl import URL
 from detent.domain.offer import Offer, decode_offer, encode_offer
 from detent.runtime.clock import monotonic
 from detent.transports.arrivals import Arrivals
-from detent.transports.rabbitmq_channels import Delivery, OfferConsuming, OfferPublishing, QueueMessage
+from detent.transports.rabbitmq_channels import OfferConsuming, OfferPublishing, QueueMessage, RabbitDelivery
 from detent.transports.rabbitmq_link import RabbitLink
 from detent.transports.transport import HOLD_SECONDS, ChannelDepth, TakenOffer, TransportAwayError
 
@@ -244,7 +244,7 @@ class RabbitTransport:
             del self._by_tag[consumer.tag]
             channel.cancel(consumer.tag)
 
-    def _arrived(self, channel: OfferConsuming, deliveries: Sequence[Delivery]) -> None:
+    def _arrived(self, channel: OfferConsuming, deliveries: Sequence[RabbitDelivery]) -> None:
         if channel is not self._consuming.current:
             return
         self._heard_at = monotonic()

@@ -137,7 +137,7 @@ def _header(size: int, channel: int) -> bytes:
     return marshal(ContentHeader(body_size=size, properties=properties), channel)
 
 
-class Delivery(NamedTuple):
+class RabbitDelivery(NamedTuple):
     name: str
     """Of the queue."""
     consumer: str
@@ -156,13 +156,13 @@ class OfferConsuming(DeclaringChannel):
 
     def __init__(self, connection: AmqpConnection, number: int, frame_max: int) -> None:
         super().__init__(connection, number, frame_max)
-        self.on_deliveries: Callable[[OfferConsuming, list[Delivery]], None] | None = None
+        self.on_deliveries: Callable[[OfferConsuming, list[RabbitDelivery]], None] | None = None
         self.on_end: Callable[[OfferConsuming, str | None], None] | None = None
         """Of a consumer, whose queue was deleted, or None: of the channel."""
         self._incoming: _Incoming | None = None
         self._missing = 0
         self._parts: list[bytes] = []
-        self._deliveries: list[Delivery] = []
+        self._deliveries: list[RabbitDelivery] = []
 
     def consume(self, name: str, consumer: str) -> None:
         """Without waiting for an answer: if the queue does not exist, the broker closes the channel."""
@@ -202,7 +202,7 @@ class OfferConsuming(DeclaringChannel):
             return
         if not self._deliveries:
             asyncio.get_running_loop().call_soon(self._hand_over)
-        self._deliveries.append(Delivery(incoming.name, incoming.consumer, incoming.tag, body))
+        self._deliveries.append(RabbitDelivery(incoming.name, incoming.consumer, incoming.tag, body))
 
     def _hand_over(self) -> None:
         deliveries, self._deliveries = self._deliveries, []
