@@ -78,7 +78,16 @@ class KafkaCarrier(Carrier):
     broker_name = "kafka"
     module = "kafka"
     # While workers come and go, the mock brokers wait for seconds.
-    long_tests = ("is_killed", "is_not_there", "is_woken", "no_more_than", "is_cancelled", "is_finished", "its_queues")
+    long_tests = (
+        "is_killed",
+        "is_not_there",
+        "is_woken",
+        "no_more_than",
+        "is_cancelled",
+        "is_finished",
+        "its_queues",
+        "lost_worker",
+    )
     by_priority = False
     deduplicates = False
     may_double = True

@@ -100,6 +100,7 @@ async def test_what_is_given_back_goes_to_another_worker(connect: Connect) -> No
     assert not returned & set(jobs_of(await transport.take([QUEUE], 50, NOW, 0.5)))
 
 
+@pytest.mark.long
 async def test_a_worker_that_does_not_take_leaves_its_partitions_to_others(connect: Connect) -> None:
     transport, other = await connect(), await connect()
     first, second = await joined(transport, other)

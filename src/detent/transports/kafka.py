@@ -22,7 +22,7 @@ from typing import Any, NamedTuple
 from detent.domain.offer import Offer, RunOffer, decode_offer, encode_offer
 from detent.runtime.clock import monotonic
 from detent.transports.arrivals import Arrivals
-from detent.transports.kafka_member import GroupMember, KafkaPlace, Record
+from detent.transports.kafka_member import GroupMember, Record, TopicPlace
 from detent.transports.kafka_positions import PartitionPositions
 from detent.transports.kafka_settings import AWAY, consumer_settings, kafka_words, read_kafka_address
 from detent.transports.kafka_topics import KafkaTopics, OutgoingRecord, in_thread
@@ -44,7 +44,7 @@ def open_transport(address: str, cluster: str, *, hold_seconds: float = HOLD_SEC
 class _Receipt(NamedTuple):
     positions: PartitionPositions
     """Of this assignment of the partition: after the next one, others count."""
-    place: KafkaPlace
+    place: TopicPlace
     offset: int
 
 
@@ -62,7 +62,7 @@ class KafkaTransport:
         self._arrivals = Arrivals()
         self._queues: set[int] = set()
         """That takes have asked for."""
-        self._positions: dict[KafkaPlace, PartitionPositions] = {}
+        self._positions: dict[TopicPlace, PartitionPositions] = {}
         self._held: dict[_Receipt, tuple[TakenOffer, float]] = {}
         self._limits = 0
         self._asked_at = 0.0
@@ -154,7 +154,7 @@ class KafkaTransport:
             receipt.positions.finished(receipt.offset)
         self._commit({receipt.place for receipt in receipts if self._is_current(receipt)})
 
-    def _commit(self, places: Collection[KafkaPlace]) -> None:
+    def _commit(self, places: Collection[TopicPlace]) -> None:
         moved = {place: position for place in places if (position := self._positions[place].advance()) is not None}
         if moved and self._member is not None:
             self._member.commit(moved)
@@ -176,7 +176,7 @@ class KafkaTransport:
         for each in taken:
             topic = each.receipt.place.topic
             others = [
-                number for number in range(topics.partitions(topic)) if KafkaPlace(topic, number) not in self._positions
+                number for number in range(topics.partitions(topic)) if TopicPlace(topic, number) not in self._positions
             ]
             records.append(self._record(each.offer)._replace(partition=random.choice(others) if others else -1))
         await topics.produce(records)
@@ -240,11 +240,11 @@ class KafkaTransport:
         self._finish(unknown)
         self._arrivals.add(arrived)
 
-    def partitions_assigned(self, member: GroupMember, places: Collection[KafkaPlace]) -> None:
+    def partitions_assigned(self, member: GroupMember, places: Collection[TopicPlace]) -> None:
         if member is self._member:
             self._positions.update({place: PartitionPositions() for place in places})
 
-    def partitions_revoked(self, member: GroupMember, places: Collection[KafkaPlace]) -> None:
+    def partitions_revoked(self, member: GroupMember, places: Collection[TopicPlace]) -> None:
         if member is self._member:
             for place in places:
                 self._positions.pop(place, None)

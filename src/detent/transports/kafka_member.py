@@ -21,13 +21,13 @@ PAUSE_SECONDS = 0.3
 MAX_AT_ONCE = 1000
 
 
-class KafkaPlace(NamedTuple):
+class TopicPlace(NamedTuple):
     topic: str
     partition: int
 
 
 class Record(NamedTuple):
-    place: KafkaPlace
+    place: TopicPlace
     offset: int
     body: bytes
 
@@ -37,9 +37,9 @@ class MemberListener(Protocol):
 
     def records_read(self, member: GroupMember, records: Sequence[Record]) -> None: ...
 
-    def partitions_assigned(self, member: GroupMember, places: Collection[KafkaPlace]) -> None: ...
+    def partitions_assigned(self, member: GroupMember, places: Collection[TopicPlace]) -> None: ...
 
-    def partitions_revoked(self, member: GroupMember, places: Collection[KafkaPlace]) -> None: ...
+    def partitions_revoked(self, member: GroupMember, places: Collection[TopicPlace]) -> None: ...
 
     def topic_missing(self, member: GroupMember, topic: str) -> None: ...
 
@@ -56,7 +56,7 @@ class GroupMember:
         self._subscribed: frozenset[str] = frozenset()
         self._wanted = 0
         self._wanted_at = monotonic()
-        self._positions: dict[KafkaPlace, int] = {}
+        self._positions: dict[TopicPlace, int] = {}
         self._paused = False
         self._changed = threading.Event()
         self._ending = threading.Event()
@@ -81,7 +81,7 @@ class GroupMember:
                 self._wanted_at = monotonic()
         self._changed.set()
 
-    def commit(self, positions: Mapping[KafkaPlace, int]) -> None:
+    def commit(self, positions: Mapping[TopicPlace, int]) -> None:
         """Soon: an offer whose position is lost is read again, and found to be claimed."""
         with self._lock:
             self._positions.update(positions)
@@ -146,7 +146,7 @@ class GroupMember:
         records = []
         for message in (first, *rest):
             error = message.error()
-            place = KafkaPlace(message.topic() or "", message.partition() or 0)
+            place = TopicPlace(message.topic() or "", message.partition() or 0)
             if error is None:
                 records.append(Record(place, message.offset(), message.value() or b""))
             elif error.name() in MISSING_TOPIC:
@@ -195,5 +195,5 @@ class GroupMember:
             self._ended.set_result(None)
 
 
-def _places(partitions: Sequence[Any]) -> list[KafkaPlace]:
-    return [KafkaPlace(partition.topic, partition.partition) for partition in partitions]
+def _places(partitions: Sequence[Any]) -> list[TopicPlace]:
+    return [TopicPlace(partition.topic, partition.partition) for partition in partitions]

@@ -24,11 +24,11 @@ from detent.transports.sqs_api import QueueMissingError, SqsApi
 from detent.transports.transport import HOLD_SECONDS, ChannelDepth, TakenOffer, TransportAwayError
 
 MAX_ENTRIES = 10
-# The longest poll that SQS has.
-MAX_POLL_SECONDS = 20
+# SQS has polls of up to 20 s. A connection that has died is noticed at the end of a poll only.
+MAX_POLL_SECONDS = 5
 # A shorter wait is one question, which SQS answers at once.
 MIN_POLL_SECONDS = 0.2
-MAX_REQUESTS_AT_ONCE = 10
+MAX_REQUESTS_AT_ONCE = 5
 WATCH_SECONDS = 0.1
 CLOSE_SECONDS = 3.0
 # A run that still waits is offered again every 30 s: without an end, a queue that no worker serves would only grow.
@@ -297,11 +297,17 @@ def _batches(items: Sequence[_Item]) -> Iterator[Sequence[_Item]]:
 
 
 async def _at_once(steps: Sequence[Callable[[], Awaitable[None]]]) -> None:
-    """A few at a time. Raises the first failure."""
+    """A few at a time. Raises the first failure, after which none is under way any more."""
     remaining = iter(steps)
 
     async def work() -> None:
         for step in remaining:
             await step()
 
-    await asyncio.gather(*(work() for _ in range(min(MAX_REQUESTS_AT_ONCE, len(steps)))))
+    tasks = [asyncio.create_task(work()) for _ in range(min(MAX_REQUESTS_AT_ONCE, len(steps)))]
+    try:
+        await asyncio.gather(*tasks)
+    finally:
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)

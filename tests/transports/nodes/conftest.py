@@ -58,7 +58,7 @@ class Target:
             await self.gate.wait()
         finally:
             self.running -= 1
-        return Failed("not yet") if call.attempt <= self.failing else Succeeded()
+        return Failed("not yet", retry_after=1800) if call.attempt <= self.failing else Succeeded()
 
     @property
     def runs(self) -> list[str]:
