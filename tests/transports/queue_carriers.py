@@ -10,7 +10,7 @@ from shutil import rmtree
 from tempfile import mkdtemp
 from typing import Any
 
-from detent.transports import kafka_settings
+from detent.transports import kafka_settings, rabbitmq
 from detent.transports.kafka_member import PAUSE_SECONDS
 from tests.topics.brokers import Broker
 from tests.transports.carriers import Carrier
@@ -23,6 +23,10 @@ class RabbitCarrier(Carrier):
     module = "rabbitmq"
     long_tests = ("is_killed", "is_finished", "is_extended")  # it takes ten seconds to start
     deduplicates = False
+
+    def __init__(self, broker: Broker) -> None:
+        super().__init__(broker)
+        rabbitmq.RENEW_SECONDS = 2.0  # of consumers whose queue was deleted: the suite does so often
 
     async def empty(self, cluster: str) -> None:
         import aiormq

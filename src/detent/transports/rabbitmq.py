@@ -105,11 +105,19 @@ class RabbitTransport:
             channel = await self._publishing.channel()
             if channel.connection.blocked is not None:
                 raise TransportAwayError(f"{self._publishing.peer} accepts no offers: {channel.connection.blocked}.")
-            async with self._publishing.answering():
-                await channel.declare({message.queue for message in messages} - channel.declared)
-                messages = await channel.publish(messages)
+            messages = await self._publish(channel, messages)
         if messages:
             raise TransportAwayError(f"{self._publishing.peer} does not store offers in the queue {messages[0].queue}.")
+
+    async def _publish(self, channel: OfferPublishing, messages: list[QueueMessage]) -> list[QueueMessage]:
+        """Those that were not taken. A channel on which confirmations are missing is not used again."""
+        try:
+            async with self._publishing.answering():
+                await channel.declare({message.queue for message in messages} - channel.declared)
+                return await channel.publish(messages)
+        except TransportAwayError as error:
+            self._publishing.abort(error.message)
+            raise
 
     async def depth(self, queues: Collection[int]) -> Mapping[int, ChannelDepth]:
         """Without what workers have: RabbitMQ does not say it to clients, nor how old a message is."""
