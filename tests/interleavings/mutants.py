@@ -83,6 +83,11 @@ MUTANTS = (
     ),
     Mutant("the claim without the node fence", scenarios.CLAIM_AND_RESCUE, {"run/claim": without_fence("run/claim")}),
     Mutant(
+        "the claim of an offer without the node fence",
+        scenarios.OFFER_AND_RESCUE,
+        {"run/claim_offered": without_fence("run/claim_offered")},
+    ),
+    Mutant(
         "the compare-and-set without the generation",
         scenarios.FIRE_AND_EDIT,
         {"cursor/fire": changed("cursor/fire", (" AND c.generation = batch.generation", ""))},

@@ -127,6 +127,27 @@ CLAIM_SETTLE_AND_RESCUE = Scenario(
         ("take-over", scripts.takes_over(NEW, OLD, held_open=False, claims=True)),
     ),
 )
+OFFER_AND_RESCUE = Scenario(
+    "claim of an offer against eviction and rescue",
+    run(),
+    (("claim", scripts.claims_offered(OLD, held())), ("take-over", scripts.takes_over(NEW, OLD))),
+)
+ONE_OFFER_FOR_TWO = Scenario(
+    "two claims of the same offer",
+    run(),
+    (
+        ("claim", scripts.claims_offered(OLD, held(), settle=True)),
+        ("other", scripts.claims_offered(NEW, held(), settle=True)),
+    ),
+)
+OFFER_AND_CLAIM = Scenario(
+    "claim of an offer against a claim by priority",
+    run(),
+    (
+        ("offer", scripts.claims_offered(OLD, held(), settle=True)),
+        ("claim", scripts.claims_and_settles(NEW, held_open=False)),
+    ),
+)
 BEAT_AND_TAKE_OVER = Scenario(
     "a heartbeat against eviction and rescue",
     run(),
@@ -340,6 +361,9 @@ SMALL = (
     FIRE_AND_EDIT,
     CLAIM_AND_RESCUE,
     CLAIM_SETTLE_AND_RESCUE,
+    OFFER_AND_RESCUE,
+    ONE_OFFER_FOR_TWO,
+    OFFER_AND_CLAIM,
     BEAT_AND_TAKE_OVER,
     BEAT_AND_EVICTION,
     SETTLE_AND_NEW_OWNER,

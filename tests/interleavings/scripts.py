@@ -179,6 +179,20 @@ def claims(node: int) -> Script:
     return script
 
 
+def claims_offered(node: int, offer: Claim, *, settle: bool = False) -> Script:
+    """A claim of the run that a broker has offered, perhaps to several workers."""
+
+    async def script(actor: Actor, world: World) -> None:
+        rows = await actor.open("run/claim_offered", node, INCARNATION, *columns([offer]))
+        await actor.commit()
+        claims = [Claim(*row.values()) for row in rows]
+        world.grant(node, claims)
+        if claims and settle:
+            await settle_all(actor, world, node, claims, held_open=False)
+
+    return script
+
+
 async def claim_and_settle(actor: Actor, world: World, node: int, held_open: bool = False) -> None:
     if held_open:
         rows = await actor.open("run/claim", node, INCARNATION, [1], 10, False)

@@ -17,8 +17,11 @@ def test_the_position_moves_over_what_is_finished_from_the_beginning() -> None:
     positions.finished(5)
     assert positions.advance() == 7
     assert positions.advance() is None
+    positions.finished(5)
     positions.finished(9)
     assert positions.advance() == 10
+    positions.finished(9)
+    assert positions.advance() is None
 
 
 @given(st.integers(1, 40).flatmap(lambda count: st.tuples(st.just(count), st.permutations(range(count)))))

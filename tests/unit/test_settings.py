@@ -130,7 +130,7 @@ def test_unknown_names_are_refused_with_the_nearest_known_one(tmp_path: Path) ->
     assert refusal(tmp_path, {"DETENT_DATABSE_URL": "x"}) == (
         "The variable DETENT_DATABSE_URL is not a setting of detent: did you mean DETENT_DATABASE_URL?"
     )
-    assert refusal(tmp_path, que="x").endswith("did you mean --queues?")
+    assert refusal(tmp_path, quees="x").endswith("did you mean --queues?")
     file = tmp_path / "detent.toml"
     file.write_text("prot = 1\n")
     assert refusal(tmp_path) == f"The key prot in {file} is not a setting of detent: did you mean port?"

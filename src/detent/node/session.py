@@ -157,6 +157,8 @@ class Session:
                 await self.link.ensure()  # if it is away now, it is as one that becomes so later
         except BaseException:  # the heartbeat's thread would keep a node alive that does nothing
             await self._heartbeat.stop()
+            if self.link is not None:
+                await self.link.close()
             raise
         self._start_parts()
         await self.hints.announce_share()

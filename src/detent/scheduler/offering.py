@@ -37,6 +37,8 @@ MAX_KEPT = 100_000
 # A queue is not named more often: whoever claims from it takes what it finds.
 NAME_QUEUE_EVERY = 1.0
 CHECK_EVERY = 1.0
+# A broker that takes longer to acknowledge is not waited for with the announcement.
+SLOW_SECONDS = 0.5
 AWAY_PAUSE = 0.5
 FINISH_SECONDS = 2.0
 
@@ -132,7 +134,7 @@ class OfferSender:
 
     async def _send(self, offers: Sequence[Offer]) -> None:
         try:
-            await self.link.transport.send(offers)
+            await self._acknowledged(offers)
         except BaseException as error:
             # Whatever the broker has of them: they are offered twice at worst.
             self._announce_all(always=True)
@@ -141,6 +143,16 @@ class OfferSender:
             self.link.away(error)
         else:
             self._metrics.offers_sent += len(offers)
+
+    async def _acknowledged(self, offers: Sequence[Offer]) -> None:
+        """While the broker takes long, runs are announced: these, and those that are fired meanwhile."""
+        sending = asyncio.ensure_future(self.link.transport.send(offers))
+        try:
+            while not (await asyncio.wait((sending,), timeout=SLOW_SECONDS))[0]:
+                self._wakeups.runs_queued()
+            sending.result()
+        finally:
+            sending.cancel()
 
     def _announce_all(self, *, always: bool = False) -> None:
         """As without a transport. Offers that are not due yet are found again by the scan."""

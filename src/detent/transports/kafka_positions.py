@@ -20,7 +20,9 @@ class PartitionPositions:
         self._delivered.append(offset)
 
     def finished(self, offset: int) -> None:
-        self._finished.add(offset)
+        """More than once is no mistake."""
+        if self._delivered and offset >= self._delivered[0]:
+            self._finished.add(offset)
 
     def advance(self) -> int | None:
         """The position to be committed, if it has changed: the offset after the last one before which all are

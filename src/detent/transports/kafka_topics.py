@@ -112,8 +112,7 @@ class KafkaTopics:
             delivery = _Delivery(len(records))
             for record in records:
                 self._produce(delivery, record)
-            async with asyncio.timeout(ASK_SECONDS * 2):
-                await delivery.done
+            await self._delivered(delivery)
             if delivery.words:
                 raise TransportAwayError(f"{self._address.servers} did not take an offer: {delivery.words}.")
             records = delivery.untaken
@@ -121,6 +120,14 @@ class KafkaTopics:
                 self.forget(record.topic)
         if records:
             raise TransportAwayError(f"The topic {records[0].topic} cannot be created on {self._address.servers}.")
+
+    async def _delivered(self, delivery: _Delivery) -> None:
+        """The client gives up by itself earlier, unless it hangs."""
+        try:
+            async with asyncio.timeout(ASK_SECONDS * 2):
+                await delivery.done
+        except TimeoutError:
+            raise TransportAwayError(f"{self._address.servers} did not answer in time.") from None
 
     async def depths(self, topics: Collection[str]) -> dict[str, int]:
         await self.ensure(topics)

@@ -151,7 +151,11 @@ class SqsTransport:
             task.cancel()
         await asyncio.gather(*polls, return_exceptions=True)
         waiting = self._arrivals.pop(list(self._urls), len(self._arrivals))
-        held = [*(each.receipt for each in waiting), *self._held]
+        now = monotonic()
+        held = [
+            *(each.receipt for each in waiting),
+            *(receipt for receipt, until in self._held.items() if until > now),
+        ]
         self._held.clear()
         with suppress(TransportAwayError, TimeoutError):
             async with asyncio.timeout(CLOSE_SECONDS):

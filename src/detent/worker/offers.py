@@ -128,15 +128,17 @@ class OfferTaker:
 
     async def _use(self, taken: Sequence[TakenOffer]) -> float:
         """Claim what was offered. The seconds to wait before more is taken."""
-        by_key = self._claiming.direct
-        runs = [one for one in taken if by_key and isinstance(one.offer, RunOffer)]
-        hints = [one for one in taken if not (by_key and isinstance(one.offer, RunOffer))]
+        by_key, serving = self._claiming.direct, self._claiming.serving
+        runs = [one for one in taken if by_key and isinstance(one.offer, RunOffer) and one.offer.queue in serving]
+        hints = [one for one in taken if not by_key or isinstance(one.offer, QueueOffer)]
+        unserved = [one for one in taken if one.offer.queue not in serving and one not in hints]
         self._metrics.offers_taken += len(taken)
         room = self._intake.free
         await self._claim(runs[:room])
         await self._transport.finish([*runs[:room], *hints])
-        if runs[room:]:  # ticks of this node were handed off meanwhile
-            await self._transport.give_back(runs[room:])
+        # While the worker waited, ticks of its node were handed off to it, or its handlers became busy.
+        if unserved or len(runs) > room:
+            await self._transport.give_back([*runs[room:], *unserved])
         if hints:
             self._claim_as_usual(any(isinstance(one.offer, QueueOffer) for one in hints))
             return USUAL_EVERY

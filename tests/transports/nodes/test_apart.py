@@ -20,6 +20,7 @@ from detent.store.upkeep import RUNS_CHANNEL
 from tests.session.test_session import document, soon
 from tests.support import factories, tenants
 from tests.support.waiting import until
+from tests.transports.carriers import Carrier
 from tests.transports.conftest import Connect
 from tests.transports.nodes.conftest import Apart
 
@@ -47,7 +48,7 @@ async def drain(store: Store, session: Session) -> None:
 
 
 async def test_every_tick_is_one_run_that_was_offered_and_neither_announced_nor_searched_for(
-    apart: Apart, look: Any, announced: list[str], claims: list[int]
+    apart: Apart, look: Any, carrier: Carrier, announced: list[str], claims: list[int]
 ) -> None:
     await factories.add_job(look, await soon(look))
     scheduler, worker = await apart.scheduler(), await apart.worker()
@@ -64,7 +65,8 @@ async def test_every_tick_is_one_run_that_was_offered_and_neither_announced_nor_
     assert announced == []
     assert claims == []
     assert scheduler._metrics.offers_sent >= 20
-    assert worker._metrics.offers_stale <= 1  # of the first run, which the worker may have found when it started
+    if carrier.deduplicates:  # one more of the first run, which the worker may have found when it started
+        assert worker._metrics.offers_stale <= 1
     assert await look.fetchval("SELECT count(*) FROM live_runs") == 0
 
 
