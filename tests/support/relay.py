@@ -60,14 +60,14 @@ class Listener:
 class Relay(Listener):
     def __init__(self, port: int) -> None:
         super().__init__()
-        self._server_port = port
+        self.server_port = port
         self.answers = True
         """False: what the server sends is swallowed."""
         self.forwarded = 0
         """Bytes from clients to the server."""
 
     async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        there, back = await asyncio.open_connection("127.0.0.1", self._server_port)
+        there, back = await asyncio.open_connection("127.0.0.1", self.server_port)
         self.own(back)
         await asyncio.gather(self._copy(reader, back, True), self._copy(there, writer, False), return_exceptions=True)
         back.close()

@@ -28,6 +28,8 @@ class Carrier(ABC):
     """In `detent.transports`."""
     short: ClassVar[bool] = True
     """False: all of it is for `-m long`, because it is much like another one."""
+    slow: ClassVar[int] = 1
+    """How many times fewer offers a test sends, where the server of the tests needs long for each."""
     long_tests: ClassVar[tuple[str, ...]] = ()
     """Tests that take long with it, by a part of their names: they are for `-m long`."""
     by_priority: ClassVar[bool] = True

@@ -53,4 +53,4 @@ async def opened_again(transport: Transport) -> None:
             return True
         return False
 
-    await until(opens, 30.0, "the transport to open again")
+    await until(opens, 90.0, "the transport to open again")

@@ -3,6 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import atexit
+from functools import cache
+from pathlib import Path
+from shutil import rmtree
+from tempfile import mkdtemp
 from typing import Any
 
 from detent.transports import kafka_settings
@@ -10,6 +15,7 @@ from detent.transports.kafka_member import PAUSE_SECONDS
 from tests.topics.brokers import Broker
 from tests.transports.carriers import Carrier
 from tests.transports.kafka_mock import TransportKafka
+from tests.transports.sqs_server import TransportSqs
 
 
 class RabbitCarrier(Carrier):
@@ -33,11 +39,16 @@ class SqsCarrier(Carrier):
     broker_name = "sqs"
     module = "sqs"
     # Reading from moto takes a time that grows with the length of the queue.
-    long_tests = ("many_workers", "at_the_same_time", "everything_arrives", "is_finished", "is_extended")
+    slow = 100
+    long_tests = ("is_killed", "is_finished", "is_extended")
     hold_seconds = 1.0  # it has whole seconds
     by_priority = False
     deduplicates = False
     can_secure = can_encrypt = False  # moto takes every key, and its server has no TLS
+
+    def __init__(self, broker: Broker) -> None:
+        super().__init__(restartable_sqs())
+        self.broker.ensure()
 
     def address(self, user: str = "AKIATEST", password: str = "secret", port: int | None = None) -> str:
         return f"sqs://{user}:{password}@127.0.0.1:{port or self.broker.port}/?region=eu-central-1"
@@ -45,6 +56,15 @@ class SqsCarrier(Carrier):
     async def empty(self, cluster: str) -> None:
         broker: Any = self.broker
         await asyncio.to_thread(_delete_queues, broker.server.client, f"detent-{cluster}-")
+
+
+@cache
+def restartable_sqs() -> TransportSqs:
+    """One for the test process, with which it ends."""
+    started = TransportSqs(Path(mkdtemp(prefix="detent-test-")))
+    started.start()
+    atexit.register(rmtree, started.folder, ignore_errors=True)
+    return started
 
 
 def _delete_queues(client: Any, prefix: str) -> None:

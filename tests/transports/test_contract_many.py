@@ -17,29 +17,30 @@ from tests.transports.offers import NOW, QUEUE, jobs_of, offer_of, opened_again,
 
 FEW, MANY = 300, 20_000
 COUNTS = [pytest.param(FEW, id="300"), pytest.param(MANY, id="20,000", marks=pytest.mark.long)]
-SECONDS = {FEW: 30.0, MANY: 300.0}
+SECONDS = {FEW: 100.0, MANY: 600.0}
 
 
 async def test_many_workers_share_the_offers_and_none_is_with_two(carrier: Carrier, connect: Connect) -> None:
     workers = [await connect() for _ in range(4)]
-    await workers[0].send([offer_of(number) for number in range(FEW)])
+    count = FEW // carrier.slow
+    await workers[0].send([offer_of(number) for number in range(count)])
     found: list[int] = []
 
     async def work(transport: Transport) -> None:
-        while len(found) < FEW:
+        while len(found) < count:
             found.extend(jobs_of(await transport.take([QUEUE], 7, NOW, 0.2)))
 
     async with asyncio.timeout(SECONDS[FEW]):
         await asyncio.gather(*map(work, workers))
-    assert set(found) == set(range(FEW))
+    assert set(found) == set(range(count))
     if not carrier.may_double:
-        assert len(found) == FEW
+        assert len(found) == count
 
 
 @pytest.mark.parametrize("count", COUNTS)
 async def test_offers_are_sent_and_taken_at_the_same_time(carrier: Carrier, connect: Connect, count: int) -> None:
     seconds = SECONDS[count]
-    count = max(FEW, count // carrier.broker.slow)
+    count //= carrier.slow
     senders = [await connect() for _ in range(2)]
     workers = [await connect() for _ in range(3)]
     found: Counter[int] = Counter()
@@ -66,8 +67,10 @@ async def test_everything_arrives_though_the_broker_is_killed_and_emptied(
     carrier: Carrier, connect: Connect, cluster: str, count: int
 ) -> None:
     """The sender offers again what nobody has taken, as the scan of a scheduler does."""
+    # A broker that keeps all copies would get more of them than workers can take.
+    pause = 1.0 + carrier.forgets_seconds if carrier.deduplicates else max(1.0, count / 2000)
     seconds = SECONDS[count]
-    count = max(FEW, count // carrier.broker.slow)
+    count //= carrier.slow
     sender, *workers = [await connect() for _ in range(4)]
     found: set[int] = set()
 
@@ -75,7 +78,7 @@ async def test_everything_arrives_though_the_broker_is_killed_and_emptied(
         while waiting := [number for number in range(count) if number not in found]:
             try:
                 await sender.send([offer_of(number) for number in waiting])
-                await asyncio.sleep(1.0 + carrier.forgets_seconds)
+                await asyncio.sleep(pause)
             except TransportAwayError:
                 await opened_again(sender)
 

@@ -173,6 +173,24 @@ async def test_a_stream_that_is_full_refuses_in_its_own_words(broker: NatsBroker
     await transport.close()
 
 
+async def test_a_take_that_is_cancelled_returns_at_once_what_it_had(
+    transport: NatsTransport, broker: NatsBroker, cluster: str
+) -> None:
+    other = open_transport(broker.url, cluster)
+    await other.send([offer_of(number) for number in range(20)])
+    for steps in range(20):
+        taking = asyncio.create_task(transport.take([QUEUE], 1, NOW, 60.0))
+        for _ in range(steps):
+            await asyncio.sleep(0)
+        taking.cancel()
+        await asyncio.gather(taking, return_exceptions=True)
+        if not taking.cancelled():
+            await transport.finish(taking.result())
+            await other.send([offer_of(jobs_of(taking.result())[0] + 100)])
+    assert {job % 100 for job in jobs_of(await take_all(other, 20))} == set(range(20))
+    await other.close()
+
+
 class WithoutJetStream(NatsBroker):
     def command(self) -> list[str]:
         command = super().command()

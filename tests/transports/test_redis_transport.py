@@ -12,6 +12,7 @@ import pytest
 from detent.domain.offer import encode_offer
 from detent.transports.redis import RedisTransport, open_transport
 from detent.transports.transport import TransportAwayError
+from tests.support.relay import relay_to
 from tests.support.servers import free_port
 from tests.support.waiting import until
 from tests.topics.brokers import RedisBroker, running_broker
@@ -135,6 +136,26 @@ async def test_a_server_without_memory_refuses_in_its_own_words(transport: Redis
     assert jobs_of(await take_all(transport, 1)) == [1]
 
 
+async def test_a_server_that_became_a_replica_is_left_when_the_address_leads_to_another(
+    start_broker: Start, cluster: str
+) -> None:
+    before, after = start_broker("redis"), start_broker("valkey")
+    assert isinstance(before, RedisBroker)
+    async with relay_to(before.port) as relay, before.client() as client:
+        transport = open_transport(f"redis://127.0.0.1:{relay.port}", cluster)
+        await transport.send([offer_of(1)])
+        await client.replicaof("127.0.0.1", after.port)
+        try:
+            with pytest.raises(TransportAwayError, match="read only replica"):
+                await transport.send([offer_of(2)])
+            relay.server_port = after.port
+            await transport.open()
+            await transport.send([offer_of(3)])
+        finally:
+            await client.replicaof("NO", "ONE")
+        await transport.close()
+
+
 async def test_the_rights_that_the_manual_names_are_enough(broker: RedisBroker, client: Any, cluster: str) -> None:
     name = f"user-{cluster}"
     await client.execute_command("ACL", "SETUSER", name, "on", ">secret", *RIGHTS)
@@ -159,6 +180,24 @@ async def test_the_age_of_the_first_offer_is_told(transport: RedisTransport) -> 
     assert depths[OTHER_QUEUE] == (0, None)
     assert depths[QUEUE].offers == 2
     assert 80 < (depths[QUEUE].oldest_seconds or 0) < 300
+
+
+async def test_a_take_that_is_cancelled_returns_at_once_what_it_had(
+    transport: RedisTransport, broker: RedisBroker, cluster: str
+) -> None:
+    other = open_transport(broker.url, cluster)
+    await other.send([offer_of(number) for number in range(20)])
+    for steps in range(20):
+        taking = asyncio.create_task(transport.take([QUEUE], 1, NOW, 60.0))
+        for _ in range(steps):
+            await asyncio.sleep(0)
+        taking.cancel()
+        await asyncio.gather(taking, return_exceptions=True)
+        if not taking.cancelled():
+            await transport.finish(taking.result())
+            await other.send([offer_of(jobs_of(taking.result())[0] + 100)])
+    assert {job % 100 for job in jobs_of(await take_all(other, 20))} == set(range(20))
+    await other.close()
 
 
 class ClusterMode(RedisBroker):

@@ -58,8 +58,13 @@ class _Delivery:
             else:
                 self.words = kafka_words(error)
         if not self.missing:
-            with suppress(RuntimeError):  # the loop is closed: nothing waits for it
-                self.loop.call_soon_threadsafe(self._end)
+            self.end()
+
+    def end(self, words: str = "") -> None:
+        """From any thread. With words, it ends before all reports have come."""
+        self.words = self.words or words
+        with suppress(RuntimeError):  # the loop is closed: nothing waits for it
+            self.loop.call_soon_threadsafe(self._end)
 
     def _end(self) -> None:
         if not self.done.done():
@@ -80,6 +85,7 @@ class KafkaTopics:
         self._partitions: dict[str, int] = {}
         self._creating = threading.Lock()
         self._failure: str | None = None
+        self._deliveries: set[_Delivery] = set()
         self.common = common_settings(address, self._failed)
         self._producer = confluent_kafka.Producer(producer_settings(self.common))
         self._admin = confluent_kafka.admin
@@ -123,11 +129,14 @@ class KafkaTopics:
 
     async def _delivered(self, delivery: _Delivery) -> None:
         """The client gives up by itself earlier, unless it hangs."""
+        self._deliveries.add(delivery)
         try:
             async with asyncio.timeout(ASK_SECONDS * 2):
                 await delivery.done
         except TimeoutError:
             raise TransportAwayError(f"{self._address.servers} did not answer in time.") from None
+        finally:
+            self._deliveries.discard(delivery)
 
     async def depths(self, topics: Collection[str]) -> dict[str, int]:
         await self.ensure(topics)
@@ -175,8 +184,11 @@ class KafkaTopics:
             self._observer.close()
 
     def _failed(self, error: Any) -> None:
+        """The client would keep what it is to send, and try again for its whole time."""
         if error.name() in AWAY:
-            self._failure = kafka_words(error)
+            self._failure = words = kafka_words(error)
+            for delivery in tuple(self._deliveries):
+                delivery.end(words)
 
     def _metadata(self, topic: str | None = None) -> Any:
         """In short steps: the client would wait for its whole time though it knows that no broker is there."""

@@ -75,11 +75,13 @@ class NatsTransport:
         held = self._held.release_all()
         if connection is None:
             return
-        with suppress(TransportAwayError):
-            if connection.is_open and held:
-                await connection.ask_all([NatsMessage(receipt, b"-NAK") for receipt in held])
-        await connection.close()
-        self._pulls.connection_lost()
+        try:
+            with suppress(TransportAwayError):
+                if connection.is_open and held:
+                    await connection.ask_all([NatsMessage(receipt, b"-NAK") for receipt in held])
+        finally:
+            await connection.close()
+            self._pulls.connection_lost()
 
     async def _acknowledge(self, receipts: Sequence[str], how: bytes) -> None:
         """The server confirms each. Where no consumer does, there is nothing that could return."""

@@ -109,11 +109,13 @@ class NatsConnection:
 
     async def close(self) -> None:
         client = self._client
-        with suppress(Exception):
-            async with asyncio.timeout(ANSWER_SECONDS):
-                await client.close()
-        _hang_up(client)
-        self._break_off()
+        try:
+            with suppress(Exception):
+                async with asyncio.timeout(ANSWER_SECONDS):
+                    await client.close()
+        finally:
+            _hang_up(client)
+            self._break_off()
 
     # --- what is sent ---
 

@@ -97,6 +97,11 @@ class NatsPulls:
                 with suppress(TimeoutError):
                     async with asyncio.timeout(min(left, LONGEST_SLEEP)):
                         await taking.something.wait()
+        except BaseException:  # nobody gets what it has
+            with suppress(TransportAwayError):
+                for receipt in self._held.release(taking.taken):
+                    await connection.tell(receipt, b"-NAK")
+            raise
         finally:
             self._takings.remove(taking)
 

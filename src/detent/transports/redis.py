@@ -15,8 +15,8 @@ from __future__ import annotations
 
 import asyncio
 from collections import defaultdict
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import AsyncIterator, Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import asynccontextmanager, suppress
 from datetime import UTC, datetime, timedelta
 from itertools import islice
 from secrets import token_hex
@@ -75,6 +75,7 @@ class RedisTransport:
         )
         self._instance, self._deliveries, self._turns = token_hex(6), 0, 0
         self._held = HeldDeliveries(hold_seconds)
+        self._returning: set[asyncio.Task[None]] = set()
 
     async def open(self) -> None:
         async with self._answering():
@@ -97,7 +98,7 @@ class RedisTransport:
         while True:
             waited = clock() - begun
             present = at + round(waited * 1_000_000)
-            taken, next_due = await self._take_due(order, limit, present)
+            taken, next_due = await self._taken_or_returned(order, limit, present)
             left = wait_seconds - waited
             if taken or left <= 0:
                 return taken
@@ -127,18 +128,28 @@ class RedisTransport:
         return {queue: ChannelDepth(count, int(age) / 1_000_000 if age else None) for queue, count, age in counted}
 
     async def close(self) -> None:
-        held = self._held.release_all()
-        with suppress(TransportAwayError):
-            for keys, arguments in self._by_queue(held):
-                async with self._answering():
-                    await self._give_back(keys=keys, args=arguments)
-        with suppress(RedisError, OSError):
-            await self._redis.aclose()
+        try:
+            await asyncio.gather(*self._returning)
+            with suppress(TransportAwayError):
+                for keys, arguments in self._by_queue(self._held.release_all()):
+                    async with self._answering():
+                        await self._give_back(keys=keys, args=arguments)
+        finally:
+            with suppress(RedisError, OSError):
+                await self._redis.aclose()
 
     # --- how ---
 
-    def _answering(self) -> Any:
-        return answering(self._peer, ANSWER_SECONDS, RedisError)
+    @asynccontextmanager
+    async def _answering(self) -> AsyncIterator[None]:
+        """After a failure, connections are made anew: the name of the address may lead to another server by now."""
+        try:
+            async with answering(self._peer, ANSWER_SECONDS, RedisError):
+                yield
+        except TransportAwayError:
+            with suppress(RedisError, OSError):
+                await self._redis.connection_pool.disconnect(inuse_connections=False)
+            raise
 
     def _key(self, queue: int) -> str:
         return f"{self._prefix}{queue}"
@@ -149,6 +160,22 @@ class RedisTransport:
         self._turns += 1
         first = self._turns % len(order)
         return order[first:] + order[:first]
+
+    async def _taken_or_returned(self, queues: list[int], limit: int, present: int) -> tuple[list[TakenOffer], float]:
+        """As below; a call that is cancelled gives back what its script takes."""
+        taking = asyncio.create_task(self._take_due(queues, limit, present))
+        try:
+            return await asyncio.shield(taking)
+        except asyncio.CancelledError:
+            returning = asyncio.create_task(self._return_unwanted(taking))
+            self._returning.add(returning)
+            returning.add_done_callback(self._returning.discard)
+            raise
+
+    async def _return_unwanted(self, taking: asyncio.Task[tuple[list[TakenOffer], float]]) -> None:
+        with suppress(TransportAwayError):
+            taken, _ = await taking
+            await self.give_back(taken)
 
     async def _take_due(self, queues: list[int], limit: int, present: int) -> tuple[list[TakenOffer], float]:
         """What is due, and otherwise when the next offer is."""

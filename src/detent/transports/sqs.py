@@ -24,8 +24,8 @@ from detent.transports.sqs_api import QueueMissingError, SqsApi
 from detent.transports.transport import HOLD_SECONDS, ChannelDepth, TakenOffer, TransportAwayError
 
 MAX_ENTRIES = 10
-# The longest poll that SQS has.
-MAX_POLL_SECONDS = 20
+# SQS has polls of up to 20 s. A connection that has died is noticed at the end of a poll only.
+MAX_POLL_SECONDS = 5
 # A shorter wait is one question, which SQS answers at once.
 MIN_POLL_SECONDS = 0.2
 MAX_REQUESTS_AT_ONCE = 10
