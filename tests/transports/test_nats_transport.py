@@ -191,6 +191,20 @@ async def test_a_take_that_is_cancelled_returns_at_once_what_it_had(
     await other.close()
 
 
+@pytest.mark.long
+async def test_a_worker_that_only_waits_notices_that_the_broker_hangs(broker: NatsBroker, cluster: str) -> None:
+    async with relay_to(broker.port) as relay:
+        transport = open_transport(f"nats://127.0.0.1:{relay.port}", cluster)
+        await take_nothing(transport)
+        waiting = asyncio.create_task(transport.take([QUEUE], 1, NOW, 60.0))
+        await take_nothing(transport, [OTHER_QUEUE])
+        relay.answers = False
+        async with asyncio.timeout(12.0):
+            with pytest.raises(TransportAwayError):
+                await waiting
+        await transport.close()
+
+
 class WithoutJetStream(NatsBroker):
     def command(self) -> list[str]:
         command = super().command()
