@@ -9,6 +9,7 @@ that tick at a steady rate, of which the second period counts, and as many jobs 
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
@@ -19,7 +20,6 @@ from detent.devtools.bench.node_apart import ApartPlan, NodeApart, node_apart
 from detent.devtools.bench.processes import children_seconds, process_seconds
 from detent.devtools.bench.temporary import BenchDatabase, bench_database
 from detent.errors import Unavailable
-from detent.runtime.clock import monotonic
 from detent.transports.choose import POSTGRES
 
 HAND_OFF = "hand-off"
@@ -27,7 +27,7 @@ TRANSPORTS = (HAND_OFF, POSTGRES, "redis", "valkey", "nats", "rabbitmq", "kafka"
 # moto, the server for SQS, takes a few messages per second: at most such a rate, and so many due at one instant.
 SLOW = {"sqs": (10, 200)}
 PERIOD = 10
-LEAD_SECONDS = 3.0
+LEAD_SECONDS = 5.0
 # What a transaction counts becomes visible in the statistics within a second.
 STATISTICS_SECONDS = 1.2
 CONCURRENCY = 2000
@@ -111,9 +111,8 @@ async def _measured(at: BenchDatabase, name: str, queue: str, plan: TransportPla
 
 async def _steady(at: BenchDatabase, name: str, nodes: Sequence[NodeApart], rate: int) -> TransportFigures:
     herd = await at.bench.make_due(rate * PERIOD, LEAD_SECONDS, f"every {PERIOD}s", PERIOD)
-    began = monotonic() + LEAD_SECONDS
     await nodes[0].load()
-    await _sleep_until(began + PERIOD + STATISTICS_SECONDS)
+    await _sleep_until(herd.due.timestamp() + PERIOD + STATISTICS_SECONDS)
     before = await _Counters.read(at, nodes)
     await asyncio.sleep(PERIOD)
     after = await _Counters.read(at, nodes)
@@ -134,14 +133,14 @@ async def _steady(at: BenchDatabase, name: str, nodes: Sequence[NodeApart], rate
 async def _burst(at: BenchDatabase, nodes: Sequence[NodeApart], jobs: int) -> float:
     """Runs that ended per second, from the instant at which all are due."""
     herd: Herd = await at.bench.make_due(jobs, LEAD_SECONDS)
-    due = monotonic() + LEAD_SECONDS
+    due = herd.due.timestamp()
     await nodes[0].load()
     await _sleep_until(due)
     while await at.bench.succeeded(herd.due) < jobs:
-        if monotonic() > due + PATIENCE_SECONDS:
+        if time.time() > due + PATIENCE_SECONDS:
             raise Unavailable(f"Not all of {jobs:,} runs ended within {PATIENCE_SECONDS:.0f} s.")
         await asyncio.sleep(POLL_SECONDS)
-    seconds = monotonic() - due
+    seconds = time.time() - due
     await at.bench.end(herd)
     return jobs / seconds
 
@@ -161,7 +160,8 @@ class _Counters:
 
 
 async def _sleep_until(moment: float) -> None:
-    await asyncio.sleep(max(0.0, moment - monotonic()))
+    """On the machine's clock, which is also the database's."""
+    await asyncio.sleep(max(0.0, moment - time.time()))
 
 
 def as_table(result: TransportsResult) -> list[tuple[str, ...]]:
