@@ -177,18 +177,31 @@ async def test_a_take_that_is_cancelled_returns_at_once_what_it_had(
     transport: NatsTransport, broker: NatsBroker, cluster: str
 ) -> None:
     other = open_transport(broker.url, cluster)
-    await other.send([offer_of(number) for number in range(20)])
-    for steps in range(20):
-        taking = asyncio.create_task(transport.take([QUEUE], 1, NOW, 60.0))
+    await other.send([offer_of(number, priority=(90, 5, -90)[number % 3]) for number in range(20)])
+    for steps in range(40):
+        taking = asyncio.create_task(transport.take([QUEUE], 30, NOW, 60.0))  # it fetches from each band in turn
         for _ in range(steps):
             await asyncio.sleep(0)
         taking.cancel()
         await asyncio.gather(taking, return_exceptions=True)
         if not taking.cancelled():
-            await transport.finish(taking.result())
-            await other.send([offer_of(jobs_of(taking.result())[0] + 100)])
-    assert {job % 100 for job in jobs_of(await take_all(other, 20))} == set(range(20))
+            await transport.give_back(taking.result())
+    assert sorted(jobs_of(await take_all(other, 20))) == list(range(20))
     await other.close()
+
+
+@pytest.mark.long
+async def test_a_worker_that_only_waits_notices_that_the_broker_hangs(broker: NatsBroker, cluster: str) -> None:
+    async with relay_to(broker.port) as relay:
+        transport = open_transport(f"nats://127.0.0.1:{relay.port}", cluster)
+        await take_nothing(transport)
+        waiting = asyncio.create_task(transport.take([QUEUE], 1, NOW, 60.0))
+        await take_nothing(transport, [OTHER_QUEUE])
+        relay.answers = False
+        async with asyncio.timeout(12.0):
+            with pytest.raises(TransportAwayError):
+                await waiting
+        await transport.close()
 
 
 class WithoutJetStream(NatsBroker):

@@ -181,6 +181,15 @@ class NatsConnection:
         subject = f"$JS.API.CONSUMER.MSG.NEXT.{stream}.{consumer}"
         await self.tell(subject, msgspec.json.encode(wanted), reply=f"{self._inbox}.{inbox}")
 
+    async def check(self) -> None:
+        """The server answers. Most of what is sent here has no answer, and so would not show it."""
+        try:
+            async with answering(self._host, ANSWER_SECONDS, Error):
+                await self._client.flush(timeout=round(ANSWER_SECONDS) * 2)  # the shorter limit is ours
+        except TransportAwayError:
+            await self.close()
+            raise
+
     async def tell(self, subject: str, body: bytes, reply: str = "") -> None:
         async with answering(self._host, ANSWER_SECONDS, Error):
             await self._client.publish(subject, body, reply=reply)

@@ -18,6 +18,7 @@ from detent.transports.transport import TakenOffer, TransportAwayError
 
 # A pull request that waits for the first offer ends after so long, and is then made again.
 ASK_SECONDS = 2.0
+GRACE_SECONDS = 0.3
 LONGEST_SLEEP = 1.0
 
 
@@ -130,7 +131,9 @@ class NatsPulls:
             if channel.may_have_more or not asks:
                 await self._fetch(connection, taking, channel)
             if asks and channel.asked_until <= now and not channel.may_have_more:
-                channel.asked_until = now + ASK_SECONDS
+                if self._pulls.pop(channel.ask, None) is not None:
+                    await connection.check()  # the server reports the end of a request, unless it hangs
+                channel.asked_until = now + ASK_SECONDS + GRACE_SECONDS
                 channel.ask = connection.next_number()
                 self._pulls[channel.ask] = channel, None
                 await connection.ask(channel.ask, self._stream.name, channel.consumer, ASK_SECONDS)
