@@ -112,6 +112,7 @@ class AmqpConnection(asyncio.Protocol):
         self._heard_at = self._loop.time()
         self._heartbeat: asyncio.TimerHandle | None = None
         self._reason: str | None = None
+        self.ended: asyncio.Future[None] = self._loop.create_future()
 
     # --- for its user ---
 
@@ -188,6 +189,8 @@ class AmqpConnection(asyncio.Protocol):
 
     def connection_lost(self, error: Exception | None) -> None:
         self.lost = True
+        if not self.ended.done():
+            self.ended.set_result(None)
         if self._heartbeat is not None:
             self._heartbeat.cancel()
         reason = self._reason or (str(error) if error is not None else "the broker closed the connection")

@@ -19,6 +19,7 @@ from detent.transports.transport import TransportAwayError
 # The broker drops a client that is silent for twice as long, and so returns what a stopped worker holds; this process
 # does the same with a silent broker.
 HEARTBEAT_SECONDS = 5
+CLOSE_SECONDS = 1.0
 
 LinkChannel = TypeVar("LinkChannel", bound=AmqpChannel)
 
@@ -95,6 +96,7 @@ class RabbitLink(Generic[LinkChannel]):
 
     async def close(self) -> None:
         async with self._opening:
-            if self._connection is not None:
-                self._connection.close()
-            self._connection = self._channel = None
+            connection, self._connection, self._channel = self._connection, None, None
+            if connection is not None and not connection.lost:
+                connection.close()
+                await asyncio.wait([connection.ended], timeout=CLOSE_SECONDS)
