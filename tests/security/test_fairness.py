@@ -128,7 +128,7 @@ async def test_ticks_that_hang_leave_slots_for_the_ticks_of_another(look: Any, s
     names = [f"flood-{n}" for n in range(3 * SLOTS)]
     calls = Calls(*names)
     session = await start(calls, concurrency=SLOTS)
-    await until(lambda: len(session.worker._claiming.tenants) == 2 and not session.worker._backlog)
+    await until(lambda: len(session.worker._claiming.tenants) == 2 and not session.worker._intake.backlog)
     await look.execute(
         "UPDATE cursors SET next_tick = now(), fire_at = now(), generation = generation + 1 WHERE job = ANY ($1)",
         [job for job, _ in floods],

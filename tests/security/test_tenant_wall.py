@@ -36,6 +36,10 @@ OURS, RIVAL = 2, 3
 KEY_OF = {OURS: "c" * 10, RIVAL: "d" * 10}
 # A row of a tenant or of a job in each table that the verbs below do not fill.
 ROWS = {
+    "alert_rules": "(tenant, name, definition, events) VALUES ({tenant}, 'r', '{{}}', '{{}}')",
+    "alerts": "(tenant, rule, severity, events, flush_at) VALUES ({tenant}, {tenant}, 1, 1, now())",
+    "alert_events": "(job, kind) VALUES ({job}, 'dead')",
+    "alert_jobs": "(alert, job, kind, events, fresh, last_at) VALUES ({tenant}, {job}, 'dead', 1, 1, now())",
     "api_keys": "(id, tenant, digest, scope) VALUES (repeat(chr(97 + {tenant}), 10), {tenant}, sha256(''), 'read')",
     "incidents": "(tenant, job, kind, within, tick, misses) VALUES ({tenant}, {job}, 'start', '1s', now(), 1)",
     "job_counts": "(tenant, status, jobs) VALUES ({tenant}, 'active', 1)",

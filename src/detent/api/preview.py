@@ -79,7 +79,7 @@ async def preview_schedule(api: Api, body: PreviewRequest) -> Preview:
 
 
 async def _job(api: Api, reference: str) -> Row:
-    return await api.store.jobs.to_change(api.tenant, await job_id(api, reference))
+    return await api.store.jobs.to_change(tenant=api.tenant, job_id=await job_id(api, reference))
 
 
 async def _as_of_job(api: Api, job: Row, found: dict[str, Any]) -> None:

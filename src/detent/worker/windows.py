@@ -54,7 +54,8 @@ class Windows:
                 return shared
             if shared.kind == "interval":
                 return shared.anchored(whole_milliseconds(created_at) if claim.key.manual else claim.scheduled_at)
-        return self._read((definition.job_id, claim.revision), spec, definition.tenant, created_at)
+        own = self._read((definition.job_id, claim.revision), spec, definition.tenant, created_at)
+        return own if own is None or claim.key.manual else own.anchored(claim.scheduled_at)
 
     def _read(self, key: tuple[object, ...], spec: JobSpec, tenant: int, created_at: datetime) -> Schedule | None:
         if key in self._known:

@@ -14,6 +14,7 @@ WEEKDAYS = ("SUN", "MON", "TUE", "WED", "THU", "FRI", "SAT")
 LONGEST_NUMBER = 4
 HASHED = re.compile(r"(?<![A-Z])H(?![A-Z])")
 """An `H` that stands for itself, not the one in THU or MARCH; the text is in capitals."""
+INTERVAL = re.compile(r"\s*@?every\b", re.IGNORECASE)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -78,7 +79,8 @@ def hash_number(key: str, field_name: str) -> int:
 
 
 def uses_hash(text: str) -> bool:
-    return HASHED.search(text.upper()) is not None
+    """Whether a schedule that is written as text is a cron expression with `H`, which 'every 1h' is not."""
+    return HASHED.search(text.upper()) is not None and INTERVAL.match(text) is None
 
 
 def read_field(spec: FieldSpec, text: str, hash_key: str | None) -> CronField:
