@@ -11,6 +11,8 @@ from pathlib import Path
 
 from tests.support.certificates import Authority
 
+ROUNDS_TO_ACCEPT = 5
+
 
 class Listener:
     """Accepts connections; leaves none and no task behind."""
@@ -28,7 +30,10 @@ class Listener:
             yield
         finally:
             server.close()
-            self.cut()
+            # A connection that was just accepted gets its handler in one of the loop's next rounds.
+            for _ in range(ROUNDS_TO_ACCEPT):
+                await asyncio.sleep(0)
+                self.cut()
             await asyncio.gather(*self._handlers, return_exceptions=True)
             await server.wait_closed()
 
