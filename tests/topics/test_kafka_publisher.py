@@ -8,7 +8,7 @@ import ssl
 import struct
 from collections.abc import AsyncIterator, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from typing import Any
 from uuid import uuid4
 
@@ -22,7 +22,7 @@ from detent.targets.guard import AddressRefusedError
 from detent.targets.topics.kafka import KafkaPublisher, open_publisher
 from detent.targets.topics.kafka_settings import bootstrap_of, client_settings
 from detent.targets.topics.publisher import BrokerAddress, BrokerRefusedError, Receipt, TopicMessage
-from tests.support.relay import dial, greeting_with
+from tests.support.relay import Listener, dial, greeting_with
 from tests.topics.cloud_servers import KafkaServer, direct_dial, running_kafka
 
 
@@ -148,27 +148,25 @@ async def test_a_login_that_fails_after_others_have_succeeded_is_tried_once_more
     assert publisher._client is not client
 
 
-@asynccontextmanager
-async def refusing_broker() -> AsyncIterator[int]:
+class RefusingBroker(Listener):
     """Speaks as much of Kafka's protocol as a client needs to learn that its credentials are wrong: the mock brokers of
     the client library know no credentials."""
 
-    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        try:
+    async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        with suppress(asyncio.IncompleteReadError, ConnectionError):
             while True:
                 (size,) = struct.unpack(">i", await reader.readexactly(4))
                 request = await reader.readexactly(size)
                 api, version, correlation = struct.unpack(">hhi", request[:8])
                 answer = struct.pack(">i", correlation) + _refusing_answer(api, version)
                 writer.write(struct.pack(">i", len(answer)) + answer)
-        except (asyncio.IncompleteReadError, ConnectionError):
-            writer.close()
 
-    listener = await asyncio.start_server(serve, "127.0.0.1", 0)
-    try:
-        yield listener.sockets[0].getsockname()[1]
-    finally:
-        listener.close()
+
+@asynccontextmanager
+async def refusing_broker() -> AsyncIterator[int]:
+    broker = RefusingBroker()
+    async with broker.listening():
+        yield broker.port
 
 
 def _refusing_answer(api: int, version: int) -> bytes:

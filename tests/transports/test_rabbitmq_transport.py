@@ -45,8 +45,7 @@ async def test_the_queues_are_quorum_queues_whose_offers_end(rabbitmq_server: Ra
 async def test_what_a_worker_does_not_take_goes_to_others(rabbitmq_server: RabbitMQ, cluster: str) -> None:
     async with opened(rabbitmq_server, cluster) as transport, opened(rabbitmq_server, cluster) as other:
         await transport.send([offer_of(number, priority=number % 3 + 4) for number in range(30)])
-        first = await transport.take([QUEUE], 10, NOW, 5.0)
-        assert len(first) == 10
+        first = await take_all(transport, 10)
         assert not set(jobs_of(await take_all(other, 20))) & set(jobs_of(first))
 
 
