@@ -29,11 +29,14 @@ class Listener:
         try:
             yield
         finally:
-            server.close()
-            # A connection that was just accepted gets its handler in one of the loop's next rounds.
+            # A connection that was just accepted gets its handler in one of the loop's next rounds, unless the server
+            # is closed by then: asyncio forgets it without closing it.
+            for accepting in server.sockets:
+                asyncio.get_running_loop().remove_reader(accepting.fileno())
             for _ in range(ROUNDS_TO_ACCEPT):
                 await asyncio.sleep(0)
                 self.cut()
+            server.close()
             await asyncio.gather(*self._handlers, return_exceptions=True)
             await server.wait_closed()
 
