@@ -34,6 +34,56 @@ SELECT c.relname::text AS name FROM pg_class c JOIN pg_attribute a ON a.attrelid
  WHERE c.relnamespace = 'detent'::regnamespace AND c.relkind IN ('r', 'p') AND NOT c.relispartition
    AND a.attname = $1 AND NOT a.attisdropped AND a.atttypid <> 'text'::regtype ORDER BY 1
 """
+ROWS_OF_A_TENANT = """
+WITH one AS (SELECT job, tenant, partition FROM jobs WHERE tenant = $1 ORDER BY job LIMIT 1),
+a AS (INSERT INTO catchups (job, partition, kind, schedule, since, until, next_tick, left_over)
+      SELECT job, partition, 'backfill', 1, now(), now(), now(), 1 FROM one),
+b AS (INSERT INTO skips (job, tick) SELECT job, now() FROM one),
+c AS (INSERT INTO segments (job, since, until, schedule, opened, closed)
+      SELECT job, now() - interval '1 day', now(), 1, 'created', 'edited' FROM one),
+d AS (INSERT INTO run_payloads (job, scheduled_at, payload) SELECT job, now(), '1' FROM one),
+e AS (INSERT INTO set_aside (job, kind, tick, generation, why, node)
+      SELECT job, 'tick', now(), 1, 'x', 1 FROM one),
+f AS (INSERT INTO expectations (job, kind, partition, within, notify_after, judged, check_at)
+      SELECT job, 'start', partition, '1 minute', 1, now(), 'infinity' FROM one),
+g AS (INSERT INTO incidents (tenant, job, kind, within, tick, misses)
+      SELECT tenant, job, 'start', '1 minute', now(), 1 FROM one RETURNING incident),
+h AS (INSERT INTO notices (incident, event, due_at) SELECT incident, 'missed', 'infinity' FROM g),
+i AS (INSERT INTO run_minutes SELECT tenant, now(), 1, 0, 1 FROM one),
+j AS (INSERT INTO job_counts SELECT tenant, 'active', 3 FROM one),
+k AS (INSERT INTO requests (tenant, key, digest, status, headers, body)
+      SELECT tenant, 'k', decode(repeat('00', 32), 'hex'), 200, '{}', '' FROM one),
+l AS (INSERT INTO request_budgets SELECT tenant, 1, 1, now() FROM one),
+m AS (INSERT INTO pull_workers (tenant, name) SELECT tenant, 'w' FROM one),
+n AS (INSERT INTO role_bindings (tenant, subject_kind, subject, role)
+      SELECT tenant, 'group', 'staff', 'viewer' FROM one),
+o AS (INSERT INTO sessions (digest, expires_at, tenant, subject, groups, check_at, valid_until, tokens)
+      SELECT sha256('person'), now() + interval '1h', tenant, 'ada', '{staff}', now(), now(), '' FROM one),
+p AS (INSERT INTO backlog (job, scheduled_at, not_before, token, serial, queue, revision, priority, keyed, key,
+                           parked, payload)
+      SELECT job, now() + s * interval '1 ms', now() + s * interval '1 ms', 1, 201326600 + s, 1, 1, s % 3, true,
+             'customer', s % 2 = 0, '1' FROM one, generate_series(1, 10) s),
+q AS (INSERT INTO unique_keys (job, key, scheduled_at, serial) SELECT job, 'order', now(), 1 FROM one),
+r AS (INSERT INTO key_places (scope, key, place, job, lane, scheduled_at)
+      SELECT s, 'customer', 0, job, 40000, now() FROM one, unnest(ARRAY[job, -tenant]) s),
+t AS (INSERT INTO key_rates (scope, key, next_at)
+      SELECT s, 'customer', now() FROM one, unnest(ARRAY[job, -tenant]) s),
+v AS (INSERT INTO dead_letters (job, scheduled_at, serial, token, revision, attempt, finished_at)
+      SELECT job, now(), 0, 1, 1, 1, now() FROM one),
+u2 AS (INSERT INTO run_steps (job, scheduled_at, serial, name, attempt, token, took, result)
+      SELECT job, now(), 0, 'charge-' || s, 1, 1, '1s', '1' FROM one, generate_series(1, 3) s),
+w AS (INSERT INTO effect_marks (scope, key, job, scheduled_at, serial, kept_until)
+      SELECT s, 'invoice', job, now(), 0, 'infinity' FROM one, unnest(ARRAY[job, -tenant]) s),
+x AS (INSERT INTO alert_events (job, kind) SELECT job, 'dead' FROM one),
+y AS (INSERT INTO alerts (tenant, rule, severity, events, flush_at)
+      SELECT r.tenant, r.rule, 2, 1, 'infinity' FROM one JOIN alert_rules r USING (tenant)
+      RETURNING alert, rule),
+y2 AS (INSERT INTO alert_jobs (alert, job, kind, events, fresh, last_at)
+      SELECT alert, job, 'dead', 1, 1, now() FROM one, y),
+y3 AS (INSERT INTO notices (rule, alert, event, due_at) SELECT rule, alert, 'opened', 'infinity' FROM y),
+u AS (INSERT INTO enqueue_grants (tenant, role) SELECT tenant, 'app' FROM one)
+SELECT FROM one
+"""
 
 
 @pytest.fixture
@@ -49,59 +99,7 @@ async def world(store: Store, sql: Any) -> World:
         " SELECT job, 1000, definition FROM jobs WHERE tenant = $1",
         tenant,
     )
-    await sql.fetch(
-        """
-        WITH one AS (SELECT job, tenant, partition FROM jobs WHERE tenant = $1 ORDER BY job LIMIT 1),
-        a AS (INSERT INTO catchups (job, partition, kind, schedule, since, until, next_tick, left_over)
-              SELECT job, partition, 'backfill', 1, now(), now(), now(), 1 FROM one),
-        b AS (INSERT INTO skips (job, tick) SELECT job, now() FROM one),
-        c AS (INSERT INTO segments (job, since, until, schedule, opened, closed)
-              SELECT job, now() - interval '1 day', now(), 1, 'created', 'edited' FROM one),
-        d AS (INSERT INTO run_payloads (job, scheduled_at, payload) SELECT job, now(), '1' FROM one),
-        e AS (INSERT INTO set_aside (job, kind, tick, generation, why, node)
-              SELECT job, 'tick', now(), 1, 'x', 1 FROM one),
-        f AS (INSERT INTO expectations (job, kind, partition, within, notify_after, judged, check_at)
-              SELECT job, 'start', partition, '1 minute', 1, now(), 'infinity' FROM one),
-        g AS (INSERT INTO incidents (tenant, job, kind, within, tick, misses)
-              SELECT tenant, job, 'start', '1 minute', now(), 1 FROM one RETURNING incident),
-        h AS (INSERT INTO notices (incident, event, due_at) SELECT incident, 'missed', 'infinity' FROM g),
-        i AS (INSERT INTO run_minutes SELECT tenant, now(), 1, 0, 1 FROM one),
-        j AS (INSERT INTO job_counts SELECT tenant, 'active', 3 FROM one),
-        k AS (INSERT INTO requests (tenant, key, digest, status, headers, body)
-              SELECT tenant, 'k', decode(repeat('00', 32), 'hex'), 200, '{}', '' FROM one),
-        l AS (INSERT INTO request_budgets SELECT tenant, 1, 1, now() FROM one),
-        m AS (INSERT INTO pull_workers (tenant, name) SELECT tenant, 'w' FROM one),
-        n AS (INSERT INTO role_bindings (tenant, subject_kind, subject, role)
-              SELECT tenant, 'group', 'staff', 'viewer' FROM one),
-        o AS (INSERT INTO sessions (digest, expires_at, tenant, subject, groups, check_at, valid_until, tokens)
-              SELECT sha256('person'), now() + interval '1h', tenant, 'ada', '{staff}', now(), now(), '' FROM one),
-        p AS (INSERT INTO backlog (job, scheduled_at, not_before, token, serial, queue, revision, priority, keyed, key,
-                                   parked, payload)
-              SELECT job, now() + s * interval '1 ms', now() + s * interval '1 ms', 1, 201326600 + s, 1, 1, s % 3, true,
-                     'customer', s % 2 = 0, '1' FROM one, generate_series(1, 10) s),
-        q AS (INSERT INTO unique_keys (job, key, scheduled_at, serial) SELECT job, 'order', now(), 1 FROM one),
-        r AS (INSERT INTO key_places (scope, key, place, job, lane, scheduled_at)
-              SELECT s, 'customer', 0, job, 40000, now() FROM one, unnest(ARRAY[job, -tenant]) s),
-        t AS (INSERT INTO key_rates (scope, key, next_at)
-              SELECT s, 'customer', now() FROM one, unnest(ARRAY[job, -tenant]) s),
-        v AS (INSERT INTO dead_letters (job, scheduled_at, serial, token, revision, attempt, finished_at)
-              SELECT job, now(), 0, 1, 1, 1, now() FROM one),
-        u2 AS (INSERT INTO run_steps (job, scheduled_at, serial, name, attempt, token, took, result)
-              SELECT job, now(), 0, 'charge-' || s, 1, 1, '1s', '1' FROM one, generate_series(1, 3) s),
-        w AS (INSERT INTO effect_marks (scope, key, job, scheduled_at, serial, kept_until)
-              SELECT s, 'invoice', job, now(), 0, 'infinity' FROM one, unnest(ARRAY[job, -tenant]) s),
-        x AS (INSERT INTO alert_events (job, kind) SELECT job, 'dead' FROM one),
-        y AS (INSERT INTO alerts (tenant, rule, severity, events, flush_at)
-              SELECT r.tenant, r.rule, 2, 1, 'infinity' FROM one JOIN alert_rules r USING (tenant)
-              RETURNING alert, rule),
-        y2 AS (INSERT INTO alert_jobs (alert, job, kind, events, fresh, last_at)
-              SELECT alert, job, 'dead', 1, 1, now() FROM one, y),
-        y3 AS (INSERT INTO notices (rule, alert, event, due_at) SELECT rule, alert, 'opened', 'infinity' FROM y),
-        u AS (INSERT INTO enqueue_grants (tenant, role) SELECT tenant, 'app' FROM one)
-        SELECT FROM one
-        """,
-        tenant,
-    )
+    await sql.fetch(ROWS_OF_A_TENANT, tenant)
     return world
 
 

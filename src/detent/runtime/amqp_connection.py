@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import re
 import struct
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
 from typing import NamedTuple, TypeVar, cast
 
@@ -65,7 +66,7 @@ class AmqpLogin(NamedTuple):
         return f"AmqpLogin({self.username!r}, {self.vhost!r})"
 
 
-class AmqpChannel:
+class AmqpChannel(ABC):
     """What the connection knows of a channel. Subclasses handle its frames."""
 
     def __init__(self, connection: AmqpConnection, number: int, frame_max: int) -> None:
@@ -82,13 +83,13 @@ class AmqpChannel:
         """One question at a time. Raises ChannelClosedError if the broker refuses, otherwise ConnectionError."""
         return await self.connection.ask(frame, reply, self.number)
 
+    @abstractmethod
     def handle(self, frame: FrameTypes) -> None:
         """A message, a part of one, or what the broker says about messages."""
-        raise NotImplementedError
 
+    @abstractmethod
     def lose(self, reason: str) -> None:
         """Called once: the broker has closed the channel, as `closed` says, or the connection broke."""
-        raise NotImplementedError
 
 
 OpenedChannel = TypeVar("OpenedChannel", bound=AmqpChannel)
