@@ -110,6 +110,12 @@ def test_a_run_that_is_not_over_is_reported(status: str, words: str) -> None:
     assert words in told(**outcome(status), run=run(status))
 
 
+def test_a_run_that_was_to_fire_later_than_its_tick_says_so() -> None:
+    ran = run("succeeded", attempt(1, "succeeded", 4.0, 1.0))
+    assert "It was to fire 3.9 s after the tick because of jitter." in told(run=ran, fires_at=AT + 3.9 * SECOND)
+    assert "was to fire" not in told(run=ran, fires_at=AT)
+
+
 def test_a_tick_that_the_clock_moved_says_so() -> None:
     schedule = Schedule.parse("30 2 * * *", timezone="Europe/Berlin")
     at = datetime(2026, 3, 29, 1, tzinfo=UTC)

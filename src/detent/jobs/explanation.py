@@ -213,15 +213,22 @@ class TickNarrator:
 
     def _to_come(self) -> str:
         facts = self.facts
-        fires_at = facts.fires_at or facts.at
-        cause = "jitter" if facts.rule is None or not facts.rule.schedule.staggered else "its staggered release"
-        delay = "" if fires_at == facts.at else f", {span(fires_at - facts.at)} after the tick because of {cause}"
+        fires_at, delayed = facts.fires_at or facts.at, self._delayed()
+        delay = f", {delayed}" if delayed else ""
         if facts.rule is not None and facts.rule.schedule.delay is not None:
             return (
                 f"It fires in {span(fires_at - facts.now)} at the earliest: if a run of the job is unfinished then, it "
                 "waits for its end and for the delay since."
             )
         return f"It fires in {span(fires_at - facts.now)}{delay}."
+
+    def _delayed(self) -> str:
+        """Why it fires later than it ticks; empty: it does not."""
+        facts = self.facts
+        if facts.fires_at is None or facts.fires_at == facts.at:
+            return ""
+        cause = "jitter" if facts.rule is None or not facts.rule.schedule.staggered else "its staggered release"
+        return f"{span(facts.fires_at - facts.at)} after the tick because of {cause}"
 
     def _in_pause(self) -> str:
         pause = self.facts.pause
@@ -302,6 +309,8 @@ class TickNarrator:
 
     def _ran(self, run: Run) -> Iterator[str]:
         yield f"It became run {run.id}, which {self._state(run)}."
+        if delayed := self._delayed():
+            yield f"It was to fire {delayed}."
         if self.facts.replaced_by is not None:
             yield f"The tick that replaced it is {self.when(self.facts.replaced_by)}."
         for attempt in run.attempts:
