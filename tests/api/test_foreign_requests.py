@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from datetime import UTC, datetime
 from typing import Any
 
 import pytest
 
+from detent.domain import foreign_job
 from tests.api.api_client import HTTP, ApiClient
 
 REGISTER = {
@@ -194,13 +196,23 @@ async def test_a_retry_of_an_article_is_answered_with_the_retry_of_this_server(a
     [
         {"schedule": "soon", "handler_url": "https://billing.example.com/run"},
         {"schedule": "0 9 * * *", "targt": HTTP},
-        {"schedule": "0 9 * * *", "handler_url": "https://billing.example.com/run", "payload": "x" * 70_000},
+        {"schedule": "0 9 * * *", "handler_url": "https://billing.example.com/run", "payload": "x" * 17_000},
+        {**REGISTER, "payload_schema": {"type": "object"}},
         {"schedule": "0 9 * * *", "target": HTTP, "timezone": "Mars"},
         [1],
     ],
 )
 async def test_what_has_no_translation_is_refused_as_before(api: ApiClient, body: Any) -> None:
     assert "translation" not in await api.problem("POST", "/api/v1/jobs", 422, json=body)
+
+
+def test_a_target_that_is_refused_is_read_once_and_not_in_every_dialect(monkeypatch: pytest.MonkeyPatch) -> None:
+    read: list[Any] = []
+    real = foreign_job.prepare
+    monkeypatch.setattr(foreign_job, "prepare", lambda *args, **options: (read.append(args), real(*args, **options))[1])
+    wrong = {"cron": "0 9 * * *", "url": "https://billing.example.com/{{ nothing }}"}
+    assert foreign_job.translate_job(wrong, datetime(2026, 11, 18, tzinfo=UTC)) is None
+    assert len(read) == 1
 
 
 async def test_a_path_that_no_api_has_is_not_translated(api: ApiClient) -> None:
