@@ -11,6 +11,7 @@ import msgspec
 from detent.cluster.membership import Membership
 from detent.contract.alert_rule import AlertRule
 from detent.domain.alert_rule import AlertRuleSpec
+from detent.domain.alerts import LEAST_SPACING
 from detent.jobs.alert_rules import AlertRuleCommands
 from detent.jobs.secrets import SecretCommands
 from detent.runtime.envelope import MasterKeys
@@ -30,6 +31,12 @@ DEAD = (
 SUCCEEDED = (
     "INSERT INTO run_history (job, scheduled_at, token, node, finished_at, serial, revision, attempt, status)"
     " VALUES ($1, clock_timestamp(), 1, 1, clock_timestamp() + interval '1 ms', 0, 1, 1, 1)"
+)
+
+
+SPACED = (
+    "UPDATE alerts a SET flush_at = flush_at - $1::interval, last_message_at = last_message_at - $1::interval"
+    " FROM alert_rules r WHERE r.rule = a.rule AND (r.definition->>'group_seconds')::float = 0"
 )
 
 
@@ -66,7 +73,9 @@ class AlertDesk:
         await self.sql.execute(SUCCEEDED, job)
 
     async def look(self) -> None:
-        """One pass of the watch: events become alerts and messages."""
+        """One pass of the watch: events become alerts and messages. Where the rule does not group, its alerts have
+        waited for the least time between two messages."""
+        await self.sql.execute(SPACED, LEAST_SPACING)
         await self.sql.execute("UPDATE alert_jobs SET check_at = now()")
         await self.watch.tick()
 
