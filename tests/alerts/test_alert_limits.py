@@ -10,6 +10,7 @@ import pytest
 from detent.domain import alert_events
 from detent.store.alerts import AlertStore
 from detent.upkeep import alerts
+from detent.upkeep.alert_messages import content_of
 from tests.alerts.desk import AlertDesk
 from tests.alerts.test_alert_kinds import has_to_catch_up
 from tests.observability.receiver import Receiver
@@ -79,12 +80,11 @@ async def test_an_alert_whose_message_cannot_be_made_is_put_off_alone(
     for name in ("bad", "good"):
         await desk.rule(name, receiver=hook)
     await desk.dies(await desk.job("a"))
-    made = alerts.content_of
 
     def content(rule: str, *others: Any) -> dict[str, Any]:
         if rule == "bad" and fails == "in Python":
             raise ValueError("no words")
-        return {**made(rule, *others), **({"text": "\0"} if rule == "bad" else {})}
+        return {**content_of(rule, *others), **({"text": "\0"} if rule == "bad" else {})}
 
     monkeypatch.setattr(alerts, "content_of", content)
     await desk.passed()

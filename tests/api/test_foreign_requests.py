@@ -8,6 +8,8 @@ from typing import Any
 import pytest
 
 from detent.domain import foreign_job
+from detent.domain.job import JobSpec
+from detent.domain.registration import PreparedJob, prepare
 from tests.api.api_client import HTTP, ApiClient
 
 REGISTER = {
@@ -208,8 +210,12 @@ async def test_what_has_no_translation_is_refused_as_before(api: ApiClient, body
 
 def test_a_target_that_is_refused_is_read_once_and_not_in_every_dialect(monkeypatch: pytest.MonkeyPatch) -> None:
     read: list[Any] = []
-    real = foreign_job.prepare
-    monkeypatch.setattr(foreign_job, "prepare", lambda *args, **options: (read.append(args), real(*args, **options))[1])
+
+    def recorded(document: JobSpec, *args: Any, **options: Any) -> PreparedJob:
+        read.append(document)
+        return prepare(document, *args, **options)
+
+    monkeypatch.setattr(foreign_job, "prepare", recorded)
     wrong = {"cron": "0 9 * * *", "url": "https://billing.example.com/{{ nothing }}"}
     assert foreign_job.translate_job(wrong, datetime(2026, 11, 18, tzinfo=UTC)) is None
     assert len(read) == 1

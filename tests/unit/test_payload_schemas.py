@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 import random
 import re
 import sys
@@ -33,6 +32,13 @@ ORDER = {
     },
     "$defs": {"line": {"type": "object", "required": ["sku"], "properties": {"sku": {"type": "string"}}}},
 }
+
+
+def nested(depth: int, around: Callable[[Any], Any]) -> Any:
+    value: Any = True
+    for _ in range(depth):
+        value = around(value)
+    return value
 
 
 @pytest.mark.parametrize(
@@ -75,7 +81,7 @@ def test_a_reference_to_a_secret_matches_what_its_value_would() -> None:
         ({"type": ["null"] * 5_001}, "/payload_schema/type", "a list of different ones"),
         ({"type": [{}]}, "/payload_schema/type", "a list of different ones"),
         ({"allOf": [True], "$ref": f"#/allOf/{'9' * 5_000}"}, "/payload_schema/$ref", "no such part"),
-        (functools.reduce(lambda inner, _: {"not": inner}, range(300), {}), "/payload_schema", "less deeply"),
+        (nested(300, lambda inner: {"not": inner}), "/payload_schema", "less deeply"),
         ({"properties": {"a": 5}}, "/payload_schema/properties/a", "give a schema"),
         ({"properties": {"a/b": {"minimum": "1"}}}, "/payload_schema/properties/a~1b/minimum", "give a number"),
         ({"$ref": "https://example.org/schema"}, "/payload_schema/$ref", "a part of this schema"),
@@ -172,7 +178,7 @@ def in_branches(part: dict[str, Any]) -> dict[str, Any]:
         (in_branches({"format": "date-time"}), ["2026-01-01T00:00:00." + "0" * 1_000_000 + "Z"] * 20),
         (in_branches({"patternProperties": dict.fromkeys(NAMES[:400], True)}), [{"": 1}] * 20),
         ({"items": {"multipleOf": 0.5}}, [1.5] * 10_000),
-        ({"const": 1}, functools.reduce(lambda inner, _: [inner], range(900), [1])),
+        ({"const": 1}, nested(900, lambda inner: [inner])),
     ],
 )  # fmt: skip
 def test_what_costs_more_than_a_step_spends_more(schema: dict[str, Any], payload: Any) -> None:
@@ -236,7 +242,7 @@ def test_what_looks_like_a_reference_to_a_secret_is_not_written_out() -> None:
 
 @pytest.mark.parametrize("keyword", ["minLength", "minItems", "minProperties", "minContains"])
 def test_a_bound_of_any_size_has_a_sentence(keyword: str) -> None:
-    values = {"minItems": [], "minContains": [], "minProperties": {}}
+    values: dict[str, Any] = {"minItems": [], "minContains": [], "minProperties": {}}
     schema = {keyword: 10**400, **({"contains": True} if keyword == "minContains" else {})}
     with pytest.raises(UsageError, match="send at least 10000"):
         read_payload_schema(schema).check(values.get(keyword, ""))
