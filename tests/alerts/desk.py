@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from datetime import timedelta
+from datetime import datetime, timedelta
 from types import SimpleNamespace
 from typing import Any, cast
 
@@ -25,7 +25,7 @@ from tests.support.factories import add_job
 
 DEAD = (
     "INSERT INTO run_history (job, scheduled_at, token, node, finished_at, serial, revision, attempt, status, reason)"
-    " SELECT $1, now() - s * interval '1 ms', 1, 1, clock_timestamp(), 0, 1, 1, 2, 'exhausted'"
+    " SELECT $1, $4::timestamptz - s * interval '1 ms', 1, 1, clock_timestamp(), 0, 1, 1, 2, 'exhausted'"
     " FROM generate_series($2::integer, $3::integer) s"
 )
 SUCCEEDED = (
@@ -50,6 +50,7 @@ class AlertDesk:
         self.watch = AlertWatch(store, member, lambda: [0], lambda: None)
         self.sender = NoticeSender(store, member, messenger, Address(None, "webhook", []), secrets, self.metrics)
         self._runs = 0
+        self._begun: datetime | None = None
 
     async def rule(self, name: str = "ops", tenant: int = 1, **fields: Any) -> AlertRule:
         spec = msgspec.convert({"name": name, "events": ["dead"], "group_seconds": 0, **fields}, AlertRuleSpec)
@@ -65,8 +66,9 @@ class AlertDesk:
         return job
 
     async def dies(self, job: int, runs: int = 1) -> None:
-        """So many runs of the job die in one transaction."""
-        await self.sql.execute(DEAD, job, self._runs + 1, self._runs + runs)
+        """So many runs of the job die in one transaction. Their ticks count from one moment: none comes twice."""
+        self._begun = self._begun or await self.sql.fetchval("SELECT now()")
+        await self.sql.execute(DEAD, job, self._runs + 1, self._runs + runs, self._begun)
         self._runs += runs
 
     async def succeeds(self, job: int) -> None:
