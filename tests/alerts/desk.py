@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from datetime import timedelta
+from datetime import datetime, timedelta
 from types import SimpleNamespace
 from typing import Any, cast
 
@@ -11,6 +11,7 @@ import msgspec
 from detent.cluster.membership import Membership
 from detent.contract.alert_rule import AlertRule
 from detent.domain.alert_rule import AlertRuleSpec
+from detent.domain.alerts import LEAST_SPACING
 from detent.jobs.alert_rules import AlertRuleCommands
 from detent.jobs.secrets import SecretCommands
 from detent.runtime.envelope import MasterKeys
@@ -24,12 +25,18 @@ from tests.support.factories import add_job
 
 DEAD = (
     "INSERT INTO run_history (job, scheduled_at, token, node, finished_at, serial, revision, attempt, status, reason)"
-    " SELECT $1, now() - s * interval '1 ms', 1, 1, clock_timestamp(), 0, 1, 1, 2, 'exhausted'"
+    " SELECT $1, $4::timestamptz - s * interval '1 ms', 1, 1, clock_timestamp(), 0, 1, 1, 2, 'exhausted'"
     " FROM generate_series($2::integer, $3::integer) s"
 )
 SUCCEEDED = (
     "INSERT INTO run_history (job, scheduled_at, token, node, finished_at, serial, revision, attempt, status)"
     " VALUES ($1, clock_timestamp(), 1, 1, clock_timestamp() + interval '1 ms', 0, 1, 1, 1)"
+)
+
+
+SPACED = (
+    "UPDATE alerts a SET flush_at = flush_at - $1::interval, last_message_at = last_message_at - $1::interval"
+    " FROM alert_rules r WHERE r.rule = a.rule AND (r.definition->>'group_seconds')::float = 0"
 )
 
 
@@ -43,6 +50,7 @@ class AlertDesk:
         self.watch = AlertWatch(store, member, lambda: [0], lambda: None)
         self.sender = NoticeSender(store, member, messenger, Address(None, "webhook", []), secrets, self.metrics)
         self._runs = 0
+        self._begun: datetime | None = None
 
     async def rule(self, name: str = "ops", tenant: int = 1, **fields: Any) -> AlertRule:
         spec = msgspec.convert({"name": name, "events": ["dead"], "group_seconds": 0, **fields}, AlertRuleSpec)
@@ -58,15 +66,18 @@ class AlertDesk:
         return job
 
     async def dies(self, job: int, runs: int = 1) -> None:
-        """So many runs of the job die in one transaction."""
-        await self.sql.execute(DEAD, job, self._runs + 1, self._runs + runs)
+        """So many runs of the job die in one transaction. Their ticks count from one moment: none comes twice."""
+        self._begun = self._begun or await self.sql.fetchval("SELECT now()")
+        await self.sql.execute(DEAD, job, self._runs + 1, self._runs + runs, self._begun)
         self._runs += runs
 
     async def succeeds(self, job: int) -> None:
         await self.sql.execute(SUCCEEDED, job)
 
     async def look(self) -> None:
-        """One pass of the watch: events become alerts and messages."""
+        """One pass of the watch: events become alerts and messages. Where the rule does not group, its alerts have
+        waited for the least time between two messages."""
+        await self.sql.execute(SPACED, LEAST_SPACING)
         await self.sql.execute("UPDATE alert_jobs SET check_at = now()")
         await self.watch.tick()
 

@@ -108,6 +108,18 @@ async def test_a_name_is_taken_once_and_unknown_rules_are_not_found(api: ApiClie
         assert (await api.ask(method, f"{RULES}/other{path}", **body)).status == 404, (method, path)
 
 
+async def test_a_rule_of_a_newer_version_is_named_as_that_and_does_not_hide_others(api: ApiClient, sql: Any) -> None:
+    for name in ("new", "ops"):
+        await api.good("POST", RULES, 201, json=rule(name=name))
+    await sql.execute("UPDATE alert_rules SET definition = definition || '{\"of_tomorrow\": 1}' WHERE name = 'new'")
+    for method, options in (("GET", {}), ("PATCH", {"json": {"enabled": False}})):
+        problem = await api.problem(method, f"{RULES}/new", 409, **options)
+        assert "'new' was written by a newer version of detent" in problem["detail"]
+    assert [one["name"] for one in (await api.good("GET", RULES))["items"]] == ["ops"]
+    assert await sql.fetchval("SELECT count(*) FROM alert_rules WHERE events = '{}'") == 0
+    await api.good("DELETE", f"{RULES}/new", 204)
+
+
 async def test_a_secret_that_a_rule_refers_to_is_not_deleted(api: ApiClient) -> None:
     await api.good("PUT", "/api/v1/secrets/slack-url", json={"value": "https://hooks.example.com/T0/B0"})
     await api.good("POST", RULES, 201, json=rule(receiver={"type": "slack", "url": {"secret": "slack-url"}}))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import threading
 from typing import Any
 
 import pytest
@@ -11,6 +12,7 @@ from detent.domain.states import RunStatus
 from tests.api.api_client import HTTP, ApiClient
 from tests.api.test_api_reruns import finish
 from tests.support.factories import add_node
+from tests.support.threads import threads_that_check
 
 SCHEMA = {
     "type": "object",
@@ -25,6 +27,11 @@ async def register(api: ApiClient, **fields: Any) -> Any:
     return await api.good(
         "POST", "/api/v1/jobs", 201, json={"name": "mail", "target": HTTP, "payload_schema": SCHEMA, **fields}
     )
+
+
+@pytest.fixture
+def checking_threads(monkeypatch: pytest.MonkeyPatch) -> set[str]:
+    return threads_that_check(monkeypatch)
 
 
 @pytest.mark.parametrize(
@@ -103,7 +110,9 @@ async def test_a_run_is_not_run_again_with_a_payload_that_a_newer_schema_refuses
     await api.good("POST", f"/api/v1/runs/{run['id']}/retry", 202)
 
 
-async def test_a_run_that_sql_enqueued_is_refused_when_a_pull_worker_claims_it(api: ApiClient, sql: Any) -> None:
+async def test_a_run_that_sql_enqueued_is_refused_when_a_pull_worker_claims_it(
+    api: ApiClient, sql: Any, checking_threads: set[str]
+) -> None:
     await register(api)
     await sql.fetch("SELECT enqueue('mail', '{\"to\": 5}')")
     await sql.fetch("SELECT enqueue('mail', '{\"to\": \"a@b\"}')")
@@ -113,3 +122,4 @@ async def test_a_run_that_sql_enqueued_is_refused_when_a_pull_worker_claims_it(a
     dead = await sql.fetchrow("SELECT h.status, h.reason, a.error FROM run_history h JOIN attempts a USING (serial)")
     assert (dead["status"], dead["reason"]) == (2, "not retryable")
     assert dead["error"].startswith("/to of the payload is 5")
+    assert checking_threads and threading.current_thread().name not in checking_threads

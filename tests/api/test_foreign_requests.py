@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+from datetime import UTC, datetime
 from typing import Any
 
 import pytest
 
+from detent.domain import foreign_job
+from detent.domain.job import JobSpec
+from detent.domain.registration import PreparedJob, prepare
 from tests.api.api_client import HTTP, ApiClient
 
 REGISTER = {
@@ -194,13 +198,27 @@ async def test_a_retry_of_an_article_is_answered_with_the_retry_of_this_server(a
     [
         {"schedule": "soon", "handler_url": "https://billing.example.com/run"},
         {"schedule": "0 9 * * *", "targt": HTTP},
-        {"schedule": "0 9 * * *", "handler_url": "https://billing.example.com/run", "payload": "x" * 70_000},
+        {"schedule": "0 9 * * *", "handler_url": "https://billing.example.com/run", "payload": "x" * 17_000},
+        {**REGISTER, "payload_schema": {"title": "anything"}},
         {"schedule": "0 9 * * *", "target": HTTP, "timezone": "Mars"},
         [1],
     ],
 )
 async def test_what_has_no_translation_is_refused_as_before(api: ApiClient, body: Any) -> None:
     assert "translation" not in await api.problem("POST", "/api/v1/jobs", 422, json=body)
+
+
+def test_a_target_that_is_refused_is_read_once_and_not_in_every_dialect(monkeypatch: pytest.MonkeyPatch) -> None:
+    read: list[Any] = []
+
+    def recorded(document: JobSpec, *args: Any, **options: Any) -> PreparedJob:
+        read.append(document)
+        return prepare(document, *args, **options)
+
+    monkeypatch.setattr(foreign_job, "prepare", recorded)
+    wrong = {"cron": "0 9 * * *", "url": "https://billing.example.com/{{ nothing }}"}
+    assert foreign_job.translate_job(wrong, datetime(2026, 11, 18, tzinfo=UTC)) is None
+    assert len(read) == 1
 
 
 async def test_a_path_that_no_api_has_is_not_translated(api: ApiClient) -> None:

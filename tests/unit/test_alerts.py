@@ -19,7 +19,18 @@ from detent.domain.alert_events import (
     plan_changes,
 )
 from detent.domain.alert_rule import AlertRuleFields, EventKind, QuietHours
-from detent.domain.alerts import NEVER, AlertState, JobFacts, Pause, Send, matches, message_due, next_step, quiet_until
+from detent.domain.alerts import (
+    LEAST_SPACING,
+    NEVER,
+    AlertState,
+    JobFacts,
+    Pause,
+    Send,
+    matches,
+    message_due,
+    next_step,
+    quiet_until,
+)
 
 NOW = datetime(2026, 11, 18, 12, 0, tzinfo=UTC)
 MINUTE = timedelta(minutes=1)
@@ -54,6 +65,8 @@ def event(job: int = 1, kind: EventKind = "dead", events: int = 1, **facts: Any)
         ({"queues": ["mail"]}, JobFacts("a", "q", ()), False),
         ({"jobs": ["nightly-*", "a?"]}, JobFacts("a1", "q", ()), True),
         ({"jobs": ["nightly-*"]}, JobFacts("Nightly-1", "q", ()), False),
+        ({"jobs": ["copy[1]-*"]}, JobFacts("copy[1]-a", "q", ()), True),
+        ({"jobs": ["copy[1]-*"]}, JobFacts("copy1-a", "q", ()), False),
         ({"min_severity": "critical"}, JobFacts("a", "q", ()), False),
         ({"min_severity": "critical"}, JobFacts("a", "q", ("severity:critical",)), True),
         ({"min_severity": "warning"}, JobFacts("a", "q", ("severity:info",)), False),
@@ -70,6 +83,16 @@ def test_the_first_message_waits_for_the_group_and_later_ones_twice_as_long_up_t
     assert waits == [2 * MINUTE, 4 * MINUTE, 8 * MINUTE, 60 * MINUTE, 60 * MINUTE]
     assert message_due(rule(group_seconds=7200), NOW, 3, NOW) == NOW + 120 * MINUTE
     assert message_due(rule(), NOW, 1, NOW - 60 * MINUTE) == NOW + MINUTE
+
+
+def test_messages_of_an_alert_have_a_least_distance_where_nothing_is_grouped() -> None:
+    at_once = rule(group_seconds=0)
+    assert message_due(at_once, NOW, 0, None) == NOW
+    assert message_due(at_once, NOW, 1, NOW) == message_due(at_once, NOW, 9, NOW) == NOW + LEAST_SPACING
+    assert message_due(at_once, NOW, 1, NOW - MINUTE) == NOW
+    over = state(messages=1, last_message_at=NOW, fresh=False, unrecovered=0, flush_at=NEVER)
+    assert next_step(at_once, over, NOW) == Pause(NOW + LEAST_SPACING, calm=True)
+    assert next_step(at_once, over._replace(last_message_at=NOW - MINUTE), NOW) == Pause(NOW, calm=True)
 
 
 def test_an_alert_opens_continues_and_recovers_after_a_calm_time() -> None:
@@ -92,6 +115,18 @@ def test_a_rule_without_recoveries_closes_silently_but_resolves_at_pagerduty() -
     over = state(messages=1, fresh=False, unrecovered=0, calm=True)
     assert next_step(rule(recovered=False), over, NOW) == Send("recovered", silent=True)
     assert next_step(rule(recovered=False, receiver=PAGERDUTY), over, NOW) == Send("recovered")
+
+
+def test_events_after_the_last_message_are_reported_also_without_recoveries() -> None:
+    over = state(messages=1, fresh=True, unrecovered=0, calm=True)
+    assert next_step(rule(recovered=False), over, NOW) == Send("recovered")
+
+
+def test_quiet_hours_in_a_zone_that_is_not_known_hold_nothing_back() -> None:
+    hours = QuietHours("00:00", "23:59", "Mars/Olympus")
+    assert quiet_until(hours, NOW) is None
+    unknown = rule(quiet_hours={"start": "00:00", "end": "23:59", "timezone": "Mars/Olympus"})
+    assert next_step(unknown, state(), NOW) == Send("opened")
 
 
 @pytest.mark.parametrize(
@@ -170,6 +205,19 @@ def test_a_catch_up_is_large_by_the_ticks_of_all_matching_jobs_and_noted_once() 
     known = OpenAlerts([OpenAlert(3, 7, None, 1, NOW, 3)], noted)
     (change,) = plan_changes([large], ticks, {}, known, NOW)
     assert [one.job for one in change.entries] == [3]
+
+
+def test_a_catch_up_of_more_jobs_than_an_alert_has_is_counted_once() -> None:
+    large = LockedRule(7, 1, rule(events=["catch_up", "dead"]))
+    ticks = [event(job, "catch_up", 40) for job in range(MOST_JOBS + 5)]
+    (change,) = plan_changes([large], ticks, {}, NOTHING_OPEN, NOW)
+    assert (len(change.entries), change.untracked, change.events) == (MOST_JOBS, 200, 40 * MOST_JOBS + 200)
+    noted = {AlertEntry(3, one.job, "catch_up"): False for one in change.entries}
+    full = OpenAlerts([OpenAlert(3, 7, None, 1, NOW, MOST_JOBS)], noted)
+    assert plan_changes([large], ticks, {}, full, NOW) == []
+    # What happens, instead of being so, is counted in a full alert too.
+    (change,) = plan_changes([large], [*ticks, event(MOST_JOBS + 1)], {}, full, NOW)
+    assert (change.events, change.untracked) == (1, 1)
 
 
 def test_the_rules_of_a_tenant_do_not_see_the_jobs_of_another() -> None:

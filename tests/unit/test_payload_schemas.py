@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import random
 import re
+import sys
+from collections.abc import Callable
 from typing import Any
 
 import jsonschema_rs
@@ -11,8 +13,10 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from detent.domain.patterns import BadPattern, Pattern
-from detent.domain.payload_schema import MAX_STEPS, read_payload_schema
+from detent.domain import payload_check, payload_keywords, payload_schema
+from detent.domain.patterns import MAX_KEPT_PLACES, BadPattern, Pattern, PatternMemory
+from detent.domain.payload_check import MAX_STEPS
+from detent.domain.payload_schema import read_payload_schema
 from detent.errors import UsageError
 
 ORDER = {
@@ -28,6 +32,13 @@ ORDER = {
     },
     "$defs": {"line": {"type": "object", "required": ["sku"], "properties": {"sku": {"type": "string"}}}},
 }
+
+
+def nested(depth: int, around: Callable[[Any], Any]) -> Any:
+    value: Any = True
+    for _ in range(depth):
+        value = around(value)
+    return value
 
 
 @pytest.mark.parametrize(
@@ -66,6 +77,11 @@ def test_a_reference_to_a_secret_matches_what_its_value_would() -> None:
     [
         ({"requried": ["a"]}, "/payload_schema/requried", "did you mean required"),
         ({"type": "text"}, "/payload_schema/type", "one of null, boolean"),
+        ({"type": ["null"] * 2}, "/payload_schema/type", "a list of different ones"),
+        ({"type": ["null"] * 5_001}, "/payload_schema/type", "a list of different ones"),
+        ({"type": [{}]}, "/payload_schema/type", "a list of different ones"),
+        ({"allOf": [True], "$ref": f"#/allOf/{'9' * 5_000}"}, "/payload_schema/$ref", "no such part"),
+        (nested(300, lambda inner: {"not": inner}), "/payload_schema", "less deeply"),
         ({"properties": {"a": 5}}, "/payload_schema/properties/a", "give a schema"),
         ({"properties": {"a/b": {"minimum": "1"}}}, "/payload_schema/properties/a~1b/minimum", "give a number"),
         ({"$ref": "https://example.org/schema"}, "/payload_schema/$ref", "a part of this schema"),
@@ -111,6 +127,149 @@ def test_no_payload_makes_a_check_costly(schema: dict[str, Any]) -> None:
     payload: Any = "a" * MAX_STEPS + "b" if "pattern" in schema else list(range(-1_000, MAX_STEPS))
     with pytest.raises(UsageError, match="takes too long"):
         checked.check(payload)
+
+
+class TooManyCallsError(Exception):
+    pass
+
+
+def calls_of(function: Callable[[], Any], most: int) -> int:
+    """How many functions are called meanwhile. Ends it after `most`, so that a test fails instead of hanging."""
+    calls = 0
+
+    def count(_frame: Any, event: str, _argument: Any) -> None:
+        nonlocal calls
+        calls += event in ("call", "c_call")
+        if calls > most:
+            raise TooManyCallsError
+
+    sys.setprofile(count)
+    try:
+        function()
+    except UsageError:
+        pass
+    finally:
+        sys.setprofile(None)
+    return calls
+
+
+@pytest.mark.parametrize("text", ["(((){9999}){9999}){9999}", "(((a{0}){9999}){9999}){9999}", "(((){0,9})*){9999}"])
+def test_empty_groups_are_not_repeated(text: str) -> None:
+    assert calls_of(lambda: Pattern(text), 1_000)
+    assert Pattern(f"^{text}$").found_in("", lambda _: None) and not Pattern(f"^{text}$").found_in("a", lambda _: None)
+
+
+NAMES = [f"member-{number}" for number in range(3_000)]
+
+
+def in_branches(part: dict[str, Any]) -> dict[str, Any]:
+    """A schema that checks the part 300 times for each item."""
+    return {"$defs": {"part": part}, "items": {"allOf": [{"$ref": "#/$defs/part"}] * 300}}
+
+
+@pytest.mark.parametrize(
+    ("schema", "payload"),
+    [
+        (in_branches({"required": NAMES}), [dict.fromkeys(NAMES, 1)] * 20),
+        (in_branches({"properties": dict.fromkeys(NAMES, True)}), [{str(n): 1 for n in range(4_000)}] * 9),
+        (in_branches({"dependentRequired": {name: ["x"] for name in NAMES[:2_000]}}), [{}] * 20),
+        (in_branches({"dependentSchemas": dict.fromkeys(NAMES, True)}), [{}] * 20),
+        (in_branches({f"x-{name}": 1 for name in NAMES}), [{}] * 20),
+        (in_branches({"format": "date-time"}), ["2026-01-01T00:00:00." + "0" * 1_000_000 + "Z"] * 20),
+        (in_branches({"patternProperties": dict.fromkeys(NAMES[:400], True)}), [{"": 1}] * 20),
+        ({"items": {"multipleOf": 0.5}}, [1.5] * 10_000),
+        ({"const": 1}, nested(900, lambda inner: [inner])),
+    ],
+)  # fmt: skip
+def test_what_costs_more_than_a_step_spends_more(schema: dict[str, Any], payload: Any) -> None:
+    with pytest.raises(UsageError, match="takes too long"):
+        read_payload_schema(schema).check(payload)
+
+
+def test_members_are_looked_up_by_the_shorter_side(monkeypatch: pytest.MonkeyPatch) -> None:
+    spent: list[int] = []
+    monkeypatch.setattr(payload_check.PayloadCheck, "spend", lambda _, steps: spent.append(steps))
+    schema = read_payload_schema({"properties": dict.fromkeys(NAMES, True)})
+    spent.clear()
+    schema.check({"member-7": 1})
+    assert sum(spent) < 10
+
+
+@pytest.mark.parametrize("part", [
+    {"type": "null"}, {"enum": [1]}, {"const": 1}, {"minItems": 9}, {"items": {"maxLength": 5}}, {"not": {}},
+    {"oneOf": [False]}, {"items": {"pattern": "^y"}}, False,
+])  # fmt: skip
+def test_faults_of_branches_are_not_put_into_words(part: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    written: list[object] = []
+
+    def count(value: object) -> str:
+        written.append(value)
+        return "…"
+
+    schema = read_payload_schema({"anyOf": [part] * 20})
+    monkeypatch.setattr(payload_check, "shown", count)
+    monkeypatch.setattr(payload_keywords, "shown", count)
+    fault = schema.fault(["x" * 1_000])
+    assert fault is not None and "none of the 20 schemas" in fault.text and len(written) == 1
+
+
+def test_names_are_not_compared_in_branches_and_only_some_are_otherwise(monkeypatch: pytest.MonkeyPatch) -> None:
+    compared: list[int] = []
+    monkeypatch.setattr(payload_check, "nearest", lambda _, known: compared.append(len(list(known))))
+    strict = {"properties": dict.fromkeys(NAMES, True), "additionalProperties": False}
+    assert read_payload_schema({"$defs": {"a": strict}, "anyOf": [{"$ref": "#/$defs/a"}] * 9}).fault({"b": 1})
+    assert compared == []
+    assert read_payload_schema(strict).fault({"b": 1}) and compared == [payload_check.MOST_COMPARED]
+
+
+def test_a_reference_is_decoded_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    schema = read_payload_schema({"$defs": {"a": {"type": "integer"}}, "items": {"$ref": "#/$defs/a"}})
+    monkeypatch.setattr(payload_schema, "resolved", None)
+    schema.check(list(range(100)))
+
+
+def test_many_missing_members_are_named_in_part() -> None:
+    with pytest.raises(UsageError, match='"member-9", and 2990 more: add') as caught:
+        read_payload_schema({"required": NAMES}).check({})
+    assert len(caught.value.message) < 400
+
+
+def test_what_looks_like_a_reference_to_a_secret_is_not_written_out() -> None:
+    schema = read_payload_schema({"type": "null"})
+    with pytest.raises(UsageError):
+        schema.check({"secret": 5})
+
+
+@pytest.mark.parametrize("keyword", ["minLength", "minItems", "minProperties", "minContains"])
+def test_a_bound_of_any_size_has_a_sentence(keyword: str) -> None:
+    values: dict[str, Any] = {"minItems": [], "minContains": [], "minProperties": {}}
+    schema = {keyword: 10**400, **({"contains": True} if keyword == "minContains" else {})}
+    with pytest.raises(UsageError, match="send at least 10000"):
+        read_payload_schema(schema).check(values.get(keyword, ""))
+
+
+# --- what patterns take of the memory ---
+
+
+def test_what_patterns_remember_is_bounded_by_its_size() -> None:
+    memory = PatternMemory()
+    patterns = [Pattern(f"(a|b){{{count}}}x", memory) for count in (200, 150)]
+    draw = random.Random(3)
+    most = 0
+    for _ in range(20):
+        for pattern in patterns:
+            pattern.found_in("".join(draw.choices("ab", k=400)), lambda _: None)
+            most = max(most, memory.places)
+    assert MAX_KEPT_PLACES / 2 < most <= MAX_KEPT_PLACES
+    kept = sum(1 + len(reached) + len(following) for (_, reached, _), following in memory._steps.items())
+    assert kept == memory.places
+
+
+def test_the_patterns_of_a_schema_have_a_size_together() -> None:
+    with pytest.raises(UsageError, match="more than 20000 places: shorten or remove some") as caught:
+        read_payload_schema({"patternProperties": {f"(a|b){{300}}{number}": True for number in range(30)}})
+    assert caught.value.pointer.startswith("/payload_schema/patternProperties/(a|b){300}")
+    read_payload_schema({"items": {"pattern": "(a|b){300}"}, "prefixItems": [{"pattern": "(a|b){300}"}] * 30})
 
 
 # --- compared with an implementation of others ---
@@ -161,6 +320,8 @@ PARTS = [
     "[ab]",
     "[^a]",
     r"\d",
+    "[b-z1a]",
+    "[a-b0-9b]",
     r"\w",
     "(a|b)",
     "(?:ab)",
@@ -189,7 +350,7 @@ def test_patterns_find_what_those_of_python_find() -> None:
 
 
 @pytest.mark.parametrize(
-    "text", ["*", "a**", "(", ")", "[z-a]", "a{2,1}", "a{", "(?<n>a)", r"\p{L}", r"\b", r"\xZZ", "x" * 501]
+    "text", ["*", "a**", "(", ")", "[z-a]", "[a-cx-z", "a{2,1}", "a{", "(?<n>a)", r"\p{L}", r"\b", r"\xZZ", "x" * 501]
 )
 def test_patterns_that_cannot_be_read_are_refused(text: str) -> None:
     with pytest.raises(BadPattern):

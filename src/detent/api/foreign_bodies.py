@@ -10,8 +10,8 @@ from detent.api.problems import ForeignJob, TranslatedRequest
 from detent.domain.foreign_job import is_foreign, translate_job
 from detent.errors import UsageError
 
-MAX_TRANSLATED_BYTES = 65_536
-"""Larger bodies are refused without a translation."""
+MAX_TRANSLATED_BYTES = 16_384
+"""Larger bodies are refused without a translation, which is made on the event loop here."""
 JOBS = f"{PREFIX}/jobs"
 
 

@@ -22,14 +22,16 @@ from starlette.types import Scope
 from detent.api import problems
 from detent.api.auth import ANONYMOUS
 from detent.api.context import PREFIX, Api
-from detent.api.foreign_bodies import JOBS, MAX_TRANSLATED_BYTES
+from detent.api.foreign_bodies import JOBS
 from detent.api.problems import Refusal, TranslatedRequest
 from detent.api.request_parsing import read_body
 from detent.domain.foreign_job import is_foreign, translate_job
+from detent.runtime.arithmetic import compute
 
 OTHER_PREFIX = re.compile(r"(?:/api)?(?:/v[0-9]{1,2})?(?=/(?:jobs|runs|queues|schedules)(?:/|$))")
 PAGE = re.compile(r"/(?:jobs|runs)(?:/[^/]*(?:/edit)?)?")
 FORMS = ("application/x-www-form-urlencoded", "multipart/form-data")
+MAX_BODY_BYTES = 65_536
 ANY_OTHER = "/jobs of another API"
 
 
@@ -71,7 +73,7 @@ class ForeignRoute(Route):
         document = _document(await read_body(request, self._api.max_body_bytes))
         words = ""
         if (request.method, path) == ("POST", JOBS) and is_foreign(document):
-            found = translate_job(document, datetime.now(UTC))
+            found = await compute(translate_job, document, datetime.now(UTC))
             document, words = (document, "") if found is None else (found.document, f": {found.words}")
         query = request.url.query
         translation = TranslatedRequest(request.method, f"{path}?{query}" if query else path, document)
@@ -95,6 +97,6 @@ def _is_of_a_page(scope: Scope) -> bool:
 def _document(raw: bytes) -> Any:
     """The body as JSON, if it is that and not too large."""
     try:
-        return msgspec.json.decode(raw) if raw.strip() and len(raw) <= MAX_TRANSLATED_BYTES else None
+        return msgspec.json.decode(raw) if raw.strip() and len(raw) <= MAX_BODY_BYTES else None
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
         return None

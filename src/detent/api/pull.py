@@ -240,7 +240,7 @@ async def _claimed(api: Api, pulled: Pulled) -> ClaimedRun | None:
     if definition is None:
         await _end(api, claim, "The job's definition is gone, or this version cannot read it.")
         return None
-    if (mismatch := payload_fault(claim, definition)) is not None:
+    if (mismatch := await payload_fault(claim, definition)) is not None:
         await _end(api, claim, mismatch)
         return None
     call = call_of(claim, definition)

@@ -1,7 +1,7 @@
 """From events of jobs to changes of alerts: which rules they match, and which alert of each rule counts them. No I/O.
 
 Events are counted; what is true of a job for a while (its ticks are set aside, or wait to be caught up) is noted once,
-until the job has recovered.
+until the job has recovered. Such jobs beyond the most that an alert has are counted when it fills up, and not again.
 """
 
 from __future__ import annotations
@@ -99,9 +99,11 @@ class OpenAlerts:
     def has(self, alert: int, event: CountedEvent) -> bool:
         return AlertEntry(alert, event.job, event.kind) in self._entries
 
-    def lasts(self, alert: int, event: CountedEvent) -> bool:
-        """Whether it is noted already that this is so."""
-        return self._entries.get(AlertEntry(alert, event.job, event.kind)) is False
+    def is_noted(self, alert: OpenAlert, event: CountedEvent) -> bool:
+        """Whether it was counted already that this is so. What has no entry in a full alert was counted by the pass
+        that filled it."""
+        recovered = self._entries.get(AlertEntry(alert.alert, event.job, event.kind))
+        return alert.jobs >= MOST_JOBS if recovered is None else not recovered
 
 
 def plan_changes(
@@ -141,7 +143,7 @@ def _of_rule(rule: LockedRule, events: Sequence[CountedEvent], known: OpenAlerts
     for event in events:
         subject = known.subject(rule, event.job, sum(change.alert is None for change in changes.values()))
         alert = known.get(rule.rule, subject)
-        if alert is not None and event.kind in LASTING and known.lasts(alert.alert, event):
+        if alert is not None and event.kind in LASTING and known.is_noted(alert, event):
             continue
         if subject not in changes:
             changes[subject] = _new_change(rule, subject, alert, now)

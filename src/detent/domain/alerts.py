@@ -2,8 +2,9 @@
 argument.
 
 An alert opens with the first event of its rule. Its first message waits `group_seconds`, so that what happens together
-is reported together; every further one waits twice as long as the one before, up to an hour. An alert closes when all
-its jobs have recovered and no event came for `group_seconds`. During quiet hours it stays open and counts on.
+is reported together; every further one waits twice as long as the one before, from ten seconds to an hour. An alert
+closes when all its jobs have recovered and no event came for `group_seconds`. During quiet hours it stays open and
+counts on.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from fnmatch import fnmatchcase
 from typing import Literal, NamedTuple
 
 from detent.domain.alert_rule import SEVERITIES, AlertRuleFields, EventKind, PagerDutyReceiver, QuietHours
+from detent.domain.schedule.errors import ScheduleError
 from detent.domain.schedule.zones import check_timezone
 
 SEVERITY_OF: dict[EventKind, int] = {
@@ -28,6 +30,8 @@ CRITICAL = 3
 SEVERITY_TAG = "severity:"
 """A job with the tag `severity:critical` has that severity in all its events."""
 
+LEAST_SPACING = timedelta(seconds=10)
+"""Between two messages of an alert, however small `group_seconds` is."""
 LONGEST_SPACING = timedelta(hours=1)
 NEVER = datetime.max.replace(tzinfo=UTC)
 
@@ -102,9 +106,14 @@ def matches(rule: AlertRuleFields, kind: EventKind, job: JobFacts) -> bool:
         and kind in rule.events
         and (not rule.queues or job.queue in rule.queues)
         and (not rule.tags or not set(rule.tags).isdisjoint(job.tags))
-        and (not rule.jobs or any(fnmatchcase(job.name, pattern) for pattern in rule.jobs))
+        and (not rule.jobs or any(_is_like(job.name, pattern) for pattern in rule.jobs))
         and severity_of(kind, job.tags) >= SEVERITIES.index(rule.min_severity)
     )
+
+
+def _is_like(name: str, pattern: str) -> bool:
+    """Only * and ? stand for other characters: names may have brackets."""
+    return fnmatchcase(name, pattern.replace("[", "[[]"))
 
 
 def message_due(rule: AlertRuleFields, now: datetime, messages: int, last_message_at: datetime | None) -> datetime:
@@ -113,14 +122,14 @@ def message_due(rule: AlertRuleFields, now: datetime, messages: int, last_messag
     if last_message_at is None:
         return now + group
     spacing: timedelta = min(group * float(2 ** min(messages, 20)), max(LONGEST_SPACING, group))
-    return max(now + group, last_message_at + spacing)
+    return max(now + group, last_message_at + max(spacing, LEAST_SPACING))
 
 
 def next_step(rule: AlertRuleFields, alert: AlertState, now: datetime) -> Pause | Send:
     """What to do with an alert that is due, or whose last job has recovered."""
     over = alert.unrecovered == 0
     if over and not alert.calm and (alert.flush_at > now or alert.messages):
-        return Pause(_after_quiet(rule, alert.severity, now + timedelta(seconds=rule.group_seconds)), calm=True)
+        return Pause(_after_quiet(rule, alert.severity, _calm_until(rule, alert, now)), calm=True)
     open_again = _after_quiet(rule, alert.severity, now)
     if open_again > now:
         return Pause(open_again, calm=over)
@@ -131,11 +140,18 @@ def next_step(rule: AlertRuleFields, alert: AlertState, now: datetime) -> Pause 
     return Pause(NEVER)
 
 
+def _calm_until(rule: AlertRuleFields, alert: AlertState, now: datetime) -> datetime:
+    """How long no event may come until the alert is over."""
+    calm = now + timedelta(seconds=rule.group_seconds)
+    return calm if alert.last_message_at is None else max(calm, alert.last_message_at + LEAST_SPACING)
+
+
 def _close(rule: AlertRuleFields, alert: AlertState) -> Send:
     if not alert.messages:
         return Send("passed")
     # PagerDuty keeps an incident open until it is resolved.
-    return Send("recovered", silent=not rule.recovered and not isinstance(rule.receiver, PagerDutyReceiver))
+    asked = rule.recovered or isinstance(rule.receiver, PagerDutyReceiver)
+    return Send("recovered", silent=not asked and not alert.fresh)
 
 
 def _after_quiet(rule: AlertRuleFields, severity: int, moment: datetime) -> datetime:
@@ -147,8 +163,12 @@ def _after_quiet(rule: AlertRuleFields, severity: int, moment: datetime) -> date
 
 
 def quiet_until(hours: QuietHours, moment: datetime) -> datetime | None:
-    """When the quiet hours end that this moment is in; None: it is in none."""
-    zone = check_timezone(hours.timezone)
+    """When the quiet hours end that this moment is in; None: it is in none, or this node does not know the zone. Then a
+    message at the wrong time is better than none."""
+    try:
+        zone = check_timezone(hours.timezone)
+    except ScheduleError:
+        return None
     local = moment.astimezone(zone)
     start, end = time.fromisoformat(hours.start), time.fromisoformat(hours.end)
     clock = local.time().replace(tzinfo=None)

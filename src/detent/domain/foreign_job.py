@@ -62,8 +62,9 @@ class TranslatedJob(NamedTuple):
 
 
 def is_foreign(document: object) -> bool:
-    """Whether a document that detent refuses looks like a job of another program: in other words, or with no target."""
-    if not isinstance(document, dict) or len(document) > MAX_FIELDS:
+    """Whether a document that detent refuses looks like a job of another program: in other words, or with no target.
+    Who knows `payload_schema` needs no translation, and its check would hold up the event loop."""
+    if not isinstance(document, dict) or len(document) > MAX_FIELDS or "payload_schema" in document:
         return False
     if document.keys() & {*RENAMED, *DURATIONS, *ADDRESSES, *HANDLERS}:
         return True
@@ -71,12 +72,14 @@ def is_foreign(document: object) -> bool:
 
 
 def translate_job(document: Mapping[str, Any], now: datetime) -> TranslatedJob | None:
-    """None: there is no schedule that could be read, so no document would be accepted."""
+    """None: there is no schedule or no target that could be read, so no document would be accepted."""
     translation = _Translation(document)
     for variant in _readings(translation.job):
         checked = _checked(variant, now)
-        if checked is not None:
+        if isinstance(checked, _Checked):
             return TranslatedJob(checked.job, translation.words(checked), translation.pointer)
+        if checked == "target":
+            break  # no reading of the schedule changes that
     return None
 
 
@@ -151,8 +154,8 @@ def _readings(job: dict[str, Any]) -> Iterator[dict[str, Any]]:
         yield job | {"day_match": "or"}
 
 
-def _checked(job: dict[str, Any], now: datetime) -> _Checked | None:
-    """The job without the fields whose values are refused; None: its schedule or target is."""
+def _checked(job: dict[str, Any], now: datetime) -> _Checked | str:
+    """The job without the fields whose values are refused; or the name of the one that it cannot do without."""
     job, refused = dict(job), list[str]()
     while True:
         try:
@@ -160,7 +163,7 @@ def _checked(job: dict[str, Any], now: datetime) -> _Checked | None:
         except UsageError as error:
             field = error.pointer.split("/")[1] if error.pointer else ""
             if field in ("schedule", "target", "day_match", "dialect", "") or job.pop(field, None) is None:
-                return None
+                return field
             refused.append(field)
         else:
             return _Checked(job, refused, made.schedule.describe())

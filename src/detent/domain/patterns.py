@@ -8,12 +8,16 @@ refused. The syntax is that of JSON Schema, ECMA-262, as far as it is described 
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections.abc import Callable, Iterable
 from typing import NamedTuple
 
 MAX_CHARACTERS = 500
 MAX_STATES = 1_000
-MAX_REMEMBERED = 2_000
+MAX_KEPT_PLACES = 50_000
+"""Of all sets of places that one memory holds."""
+PLACES_A_STEP = 20
+"""So many places of a set cost as much as one step of a check."""
 MAX_NESTED = 32
 LAST_CHARACTER = chr(0x10FFFF)
 
@@ -38,11 +42,14 @@ class BadPattern(ValueError):  # noqa: N818 - it says what it is
 
 
 class CharacterSet(NamedTuple):
+    """`ranges` are in order and do not overlap."""
+
     ranges: tuple[Range, ...]
     negated: bool = False
 
     def has(self, character: str) -> bool:
-        return self.negated != any(low <= character <= high for low, high in self.ranges)
+        before = bisect_right(self.ranges, (character, LAST_CHARACTER))
+        return self.negated != (before > 0 and character <= self.ranges[before - 1][1])
 
 
 class PatternState(NamedTuple):
@@ -55,33 +62,69 @@ class PatternState(NamedTuple):
 
 
 Node = Callable[[int], int]
-"""Adds the states of a part of the pattern in front of a state; returns where the part begins."""
+"""Adds the states of a part of the pattern in front of a state, at least one; returns where the part begins."""
+
+
+def _nothing(end: int) -> int:
+    """The node of an empty group, the only one that adds no state. No other node contains it: repeated, it would take
+    time that no number of states bounds."""
+    return end
+
+
+class PatternMemory:
+    """Which places follow which others by which character, of the patterns that share it. Their sizes are bounded
+    together. Used by several threads."""
+
+    def __init__(self) -> None:
+        self._steps: dict[tuple[Pattern, frozenset[int], str], frozenset[int]] = {}
+        self.places = 0
+
+    def get(self, pattern: Pattern, reached: frozenset[int], character: str) -> frozenset[int] | None:
+        return self._steps.get((pattern, reached, character))
+
+    def keep(self, pattern: Pattern, reached: frozenset[int], character: str, following: frozenset[int]) -> None:
+        size = 1 + len(reached) + len(following)
+        if self.places + size > MAX_KEPT_PLACES:
+            self._steps.clear()
+            self.places = 0
+        self._steps[pattern, reached, character] = following
+        self.places += size
 
 
 class Pattern:
     """A pattern that occurs anywhere in a text, unless it is anchored."""
 
-    def __init__(self, text: str) -> None:
+    def __init__(self, text: str, memory: PatternMemory | None = None) -> None:
         self.text = text
+        self._memory = memory or PatternMemory()
         self._states: list[PatternState] = [PatternState(None, ())]
         self._first = _Reader(text, self._states).read()(0)
         self._starts = self._closure([self._first], "^")
         self._restarts = self._closure([self._first], "")
-        self._steps: dict[tuple[frozenset[int], str], frozenset[int]] = {}
+
+    @property
+    def places(self) -> int:
+        return len(self._states)
 
     def found_in(self, text: str, spend: Spend) -> bool:
         """`spend` is called with what each character costs, and may raise."""
+        memory = self._memory
         reached = self._starts
+        spend(1)
         for character in text:
             if 0 in reached:
                 return True
-            following = self._steps.get((reached, character))
+            following = memory.get(self, reached, character)
             if following is None:
                 spend(len(self._states))
                 following = self._step(reached, character)
-            spend(1)
+                memory.keep(self, reached, character, following)
+            spend(1 + len(reached) // PLACES_A_STEP)
             reached = following
-        return 0 in reached or 0 in self._closure(reached, "$" if text else "^$")
+        if 0 in reached:
+            return True
+        spend(len(self._states) // PLACES_A_STEP)
+        return 0 in self._closure(reached, "$" if text else "^$")
 
     def _step(self, reached: frozenset[int], character: str) -> frozenset[int]:
         states = self._states
@@ -90,11 +133,7 @@ class Pattern:
             for each in reached
             if (accepts := states[each].accepts) is not None and accepts.has(character)
         ]
-        following = self._closure(taken, "") | self._restarts
-        if len(self._steps) >= MAX_REMEMBERED:
-            self._steps.clear()
-        self._steps[reached, character] = following
-        return following
+        return self._closure(taken, "") | self._restarts
 
     def _closure(self, begin: Iterable[int], at: str) -> frozenset[int]:
         """All states that are reached without a character. Those that only the end of the text lets pass stay in the
@@ -153,7 +192,10 @@ class _Reader:
     def _sequence(self) -> Node:
         nodes: list[Node] = []
         while self._peek() not in ("", "|", ")"):
-            nodes.append(self._repeated(self._atom()))
+            if (node := self._repeated(self._atom())) is not _nothing:
+                nodes.append(node)
+        if not nodes:
+            return _nothing
 
         def made(end: int) -> int:
             for node in reversed(nodes):
@@ -202,6 +244,8 @@ class _Reader:
             self._at += 1
         if self._peek() and self._peek() in "*+?{":
             raise BadPattern(f"repeats a repetition at position {self._at}: put the first into a group")
+        if node is _nothing or most == 0:
+            return _nothing
 
         def made(end: int) -> int:
             if most is None:
@@ -250,7 +294,7 @@ class _Reader:
             else:
                 ranges.extend(_complete(first))
         self._at += 1
-        return CharacterSet(tuple(ranges), negated)
+        return CharacterSet(_in_order(ranges), negated)
 
     def _member(self) -> CharacterSet:
         character = self._take()
@@ -287,6 +331,17 @@ def _range(first: CharacterSet, last: CharacterSet) -> Range:
     if len(ends) < 2 or any(low != high for low, high in ends) or ends[0][0] > ends[1][0]:
         raise BadPattern("has a range of characters that is none: write it as a-z")
     return ends[0][0], ends[1][0]
+
+
+def _in_order(ranges: list[Range]) -> tuple[Range, ...]:
+    """The same characters in ranges that do not overlap."""
+    merged: list[Range] = []
+    for low, high in sorted(ranges):
+        if merged and low <= merged[-1][1]:
+            merged[-1] = (merged[-1][0], max(high, merged[-1][1]))
+        else:
+            merged.append((low, high))
+    return tuple(merged)
 
 
 def _complete(member: CharacterSet) -> Iterable[Range]:

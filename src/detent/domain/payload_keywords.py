@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import re
 from collections.abc import Callable, Iterator
 from datetime import date, datetime
@@ -11,9 +12,16 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from detent.domain.refusal import shown
 
 if TYPE_CHECKING:
-    from detent.domain.payload_schema import PayloadCheck
+    from detent.domain.payload_check import PayloadCheck
 
 Path = tuple[str | int, ...]
+Sentence = Callable[[], str]
+"""What is wrong, in words that continue a sentence. They are made only for a fault that is shown: in a branch of anyOf,
+a value of a megabyte would be written out for nothing."""
+MOST_NAMED = 10
+"""Of the missing members."""
+CHARACTERS_A_STEP = 100
+FRACTION_STEPS = 10
 
 TYPES = ("null", "boolean", "integer", "number", "string", "array", "object")
 WITH_ARTICLE = {
@@ -85,12 +93,14 @@ def _are_names(value: Any) -> bool:
 
 def _are_types(value: Any) -> bool:
     names = [value] if isinstance(value, str) else value
-    return isinstance(names, list) and bool(names) and all(name in TYPES for name in names)
+    if not isinstance(names, list) or not 0 < len(names) <= len(TYPES):
+        return False
+    return all(name in TYPES for name in names) and len(set(names)) == len(names)
 
 
 _ARGUMENTS: dict[str, tuple[Callable[[Any], bool], str]] = {
     "text": (lambda value: isinstance(value, str), "text"),
-    "types": (_are_types, f"one of {', '.join(TYPES)}, or a list of them"),
+    "types": (_are_types, f"one of {', '.join(TYPES)}, or a list of different ones"),
     "list": (lambda value: isinstance(value, list) and bool(value), "a list of values"),
     "number": (_is_number, "a number"),
     "positive number": (lambda value: _is_number(value) and value > 0, "a number above 0"),
@@ -110,8 +120,8 @@ _ARGUMENTS: dict[str, tuple[Callable[[Any], bool], str]] = {
 def check_value(check: PayloadCheck, keyword: str, argument: Any, value: Any, path: Path) -> Iterator[PayloadFault]:
     """The faults of a value by one keyword; none for keywords that hold schemas."""
     fault_of = _CHECKS.get(keyword)
-    if fault_of is not None and (text := fault_of(check, argument, value)) is not None:
-        yield PayloadFault(path, text)
+    if fault_of is not None and (sentence := fault_of(check, argument, value)) is not None:
+        yield check.fault(path, sentence)
 
 
 def key_of(value: Any, spend: Callable[[int], None]) -> object:
@@ -142,49 +152,58 @@ def _has_type(name: str, value: Any) -> bool:
             return isinstance(value, dict)
 
 
-def _type(check: PayloadCheck, argument: Any, value: Any) -> str | None:
+def _type(check: PayloadCheck, argument: Any, value: Any) -> Sentence | None:
     names = [argument] if isinstance(argument, str) else argument
     if any(_has_type(name, value) for name in names):
         return None
+    return lambda: _wrong_type(names, value)
+
+
+def _wrong_type(names: list[str], value: Any) -> str:
     wanted = " or ".join(WITH_ARTICLE[name] for name in names)
     return f"is {shown(value)}, and payload_schema asks for {wanted}: send {wanted}"
 
 
-def _enum(check: PayloadCheck, argument: Any, value: Any) -> str | None:
+def _enum(check: PayloadCheck, argument: Any, value: Any) -> Sentence | None:
     wanted = key_of(value, check.spend)
     if any(key_of(each, check.spend) == wanted for each in argument):
         return None
-    return f"is {shown(value)}: send one of {', '.join(map(shown, argument[:10]))}{', …' if len(argument) > 10 else ''}"
+    more = ", …" if len(argument) > MOST_NAMED else ""
+    return lambda: f"is {shown(value)}: send one of {', '.join(map(shown, argument[:MOST_NAMED]))}{more}"
 
 
-def _const(check: PayloadCheck, argument: Any, value: Any) -> str | None:
+def _const(check: PayloadCheck, argument: Any, value: Any) -> Sentence | None:
     same = key_of(value, check.spend) == key_of(argument, check.spend)
-    return None if same else f"is {shown(value)}: send {shown(argument)}"
+    return None if same else lambda: f"is {shown(value)}: send {shown(argument)}"
 
 
-def _bound(holds: Callable[[Any, Any], bool], words: str) -> Callable[[PayloadCheck, Any, Any], str | None]:
-    def fault_of(check: PayloadCheck, argument: Any, value: Any) -> str | None:
+def _bound(holds: Callable[[Any, Any], bool], words: str) -> Callable[[PayloadCheck, Any, Any], Sentence | None]:
+    def fault_of(check: PayloadCheck, argument: Any, value: Any) -> Sentence | None:
         if not _is_number(value) or holds(value, argument):
             return None
-        return f"is {shown(value)}: send {words} {shown(argument)}"
+        return lambda: f"is {shown(value)}: send {words} {shown(argument)}"
 
     return fault_of
 
 
-def _multiple(check: PayloadCheck, argument: Any, value: Any) -> str | None:
-    # By their decimal digits: 0.3 is a multiple of 0.1, which their binary values are not.
-    if not _is_number(value) or Fraction(repr(value)) % Fraction(repr(argument)) == 0:
+def _multiple(check: PayloadCheck, argument: Any, value: Any) -> Sentence | None:
+    if not _is_number(value):
         return None
-    return f"is {shown(value)}: send a multiple of {shown(argument)}"
+    if isinstance(value, int) and isinstance(argument, int):
+        holds = value % argument == 0
+    else:  # By their decimal digits: 0.3 is a multiple of 0.1, which their binary values are not.
+        check.spend(FRACTION_STEPS)
+        holds = Fraction(repr(value)) % Fraction(repr(argument)) == 0
+    return None if holds else lambda: f"is {shown(value)}: send a multiple of {shown(argument)}"
 
 
 def _size(
     kind: type[str] | type[list[Any]] | type[dict[str, Any]], unit: str, holds: Callable[[int, Any], bool], words: str
-) -> Callable[[PayloadCheck, Any, Any], str | None]:
-    def fault_of(check: PayloadCheck, argument: Any, value: Any) -> str | None:
+) -> Callable[[PayloadCheck, Any, Any], Sentence | None]:
+    def fault_of(check: PayloadCheck, argument: Any, value: Any) -> Sentence | None:
         if not isinstance(value, kind) or holds(len(value), argument):
             return None
-        return f"has {len(value)} {unit}: send {words} {argument:g}"
+        return lambda: f"has {len(value)} {unit}: send {words} {shown(argument)}"
 
     return fault_of
 
@@ -197,46 +216,68 @@ def _at_most(value: Any, bound: Any) -> bool:
     return bool(value <= bound)
 
 
-def _pattern(check: PayloadCheck, argument: Any, value: Any) -> str | None:
+def _pattern(check: PayloadCheck, argument: Any, value: Any) -> Sentence | None:
     if not isinstance(value, str) or check.patterns[argument].found_in(value, check.spend):
         return None
-    return f"is {shown(value)}: send text that matches {argument}"
+    return lambda: f"is {shown(value)}: send text that matches {argument}"
 
 
-def _unique(check: PayloadCheck, argument: Any, value: Any) -> str | None:
+def _unique(check: PayloadCheck, argument: Any, value: Any) -> Sentence | None:
     if not argument or not isinstance(value, list):
         return None
     seen: set[object] = set()
     for item in value:
         key = key_of(item, check.spend)
         if key in seen:
-            return f"has {shown(item)} more than once: send each item once"
+            return functools.partial(_repeated, item)
         seen.add(key)
     return None
 
 
-def _required(check: PayloadCheck, argument: Any, value: Any) -> str | None:
-    if not isinstance(value, dict):
-        return None
-    missing = [name for name in argument if name not in value]
-    return f"has no {' and no '.join(map(shown, missing))}: add what is missing" if missing else None
+def _repeated(item: Any) -> str:
+    return f"has {shown(item)} more than once: send each item once"
 
 
-def _dependent_required(check: PayloadCheck, argument: Any, value: Any) -> str | None:
+def _required(check: PayloadCheck, argument: Any, value: Any) -> Sentence | None:
     if not isinstance(value, dict):
         return None
+    check.spend_for(len(argument))
+    if all(name in value for name in argument):
+        return None
+    return lambda: f"has no {_missing(argument, value)}: add what is missing"
+
+
+def _dependent_required(check: PayloadCheck, argument: Any, value: Any) -> Sentence | None:
+    if not isinstance(value, dict):
+        return None
+    check.spend_for(len(argument))
     for name, needed in argument.items():
-        missing = [other for other in needed if other not in value] if name in value else []
-        if missing:
-            return f"has {shown(name)}, but no {' and no '.join(map(shown, missing))}: add what is missing"
+        if name not in value:
+            continue
+        check.spend_for(len(needed))
+        if not all(other in value for other in needed):
+            return functools.partial(_missing_beside, name, needed, value)
     return None
 
 
-def _format(check: PayloadCheck, argument: Any, value: Any) -> str | None:
+def _missing_beside(name: str, needed: list[str], value: dict[str, Any]) -> str:
+    return f"has {shown(name)}, but no {_missing(needed, value)}: add what is missing"
+
+
+def _missing(wanted: list[str], value: dict[str, Any]) -> str:
+    missing = [name for name in wanted if name not in value]
+    named = " and no ".join(map(shown, missing[:MOST_NAMED]))
+    return f"{named}, and {len(missing) - MOST_NAMED} more" if len(missing) > MOST_NAMED else named
+
+
+def _format(check: PayloadCheck, argument: Any, value: Any) -> Sentence | None:
     test = _FORMATS.get(argument)
-    if test is None or not isinstance(value, str) or test(value):
+    if test is None or not isinstance(value, str):
         return None
-    return f"is {shown(value)}, which is not in the format {argument}: send it in that format"
+    check.spend(len(value) // CHARACTERS_A_STEP)
+    if test(value):
+        return None
+    return lambda: f"is {shown(value)}, which is not in the format {argument}: send it in that format"
 
 
 def _is_date(text: str) -> bool:
@@ -277,7 +318,7 @@ _FORMATS: dict[str, Callable[[str], bool]] = {
     "ipv4": _is_address(4),
     "ipv6": _is_address(6),
 }
-_CHECKS: dict[str, Callable[[PayloadCheck, Any, Any], str | None]] = {
+_CHECKS: dict[str, Callable[[PayloadCheck, Any, Any], Sentence | None]] = {
     "type": _type,
     "enum": _enum,
     "const": _const,

@@ -10,32 +10,26 @@ A reference to a secret, {"secret": "NAME"}, matches everything: only the worker
 from __future__ import annotations
 
 import functools
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 import msgspec
 from msgspec import UNSET
 
 from detent.domain.job import JobSpec
-from detent.domain.patterns import BadPattern, Pattern
-from detent.domain.payload_keywords import KEYWORDS, UNSUPPORTED, PayloadFault, check_value, text_of
+from detent.domain.patterns import BadPattern, Pattern, PatternMemory
+from detent.domain.payload_check import PayloadCheck, Schema, TooManySteps
+from detent.domain.payload_keywords import KEYWORDS, UNSUPPORTED, Path, PayloadFault, text_of
 from detent.domain.refusal import nearest, pointer_to, shown
-from detent.domain.secret_ref import is_reference_name
 from detent.errors import UsageError
 
-MAX_STEPS = 50_000
-MAX_DEPTH = 100
 MAX_BYTES = 65_536
-MAX_KEPT = 256
+MAX_PLACES = 20_000
+"""Of all patterns of a schema."""
+MAX_NESTED = 200
+MAX_KEPT = 64
 DIALECT = "https://json-schema.org/draft/2020-12/schema"
 FIELD = "payload_schema"
-
-Path = tuple[str | int, ...]
-Schema = Mapping[str, Any] | bool
-
-
-class TooManySteps(Exception):  # noqa: N818 - it says what happened
-    """The check has used up its steps, or went deeper than any payload."""
 
 
 class PayloadSchema:
@@ -43,8 +37,9 @@ class PayloadSchema:
 
     def __init__(self, document: Mapping[str, Any]) -> None:
         self._root = document
-        self._patterns: dict[str, Pattern] = {}
-        _SchemaCheck(document, self._patterns).check(document, ())
+        made = _SchemaCheck(document)
+        made.check(document, ())
+        self._patterns, self._targets = made.patterns, made.targets
         try:
             self.fault(None)  # whether it goes round in circles does not depend on the payload
         except TooManySteps:
@@ -71,158 +66,29 @@ class PayloadSchema:
 
     def fault(self, payload: object) -> PayloadFault | None:
         """The first one; None: the payload matches."""
-        return next(PayloadCheck(self._root, self._patterns).faults(self._root, payload, (), 0), None)
-
-
-class PayloadCheck:
-    """One check of one payload, with the steps that are left for it."""
-
-    def __init__(self, root: Mapping[str, Any], patterns: Mapping[str, Pattern]) -> None:
-        self._root = root
-        self.patterns = patterns
-        self._steps = MAX_STEPS
-
-    def spend(self, steps: int) -> None:
-        self._steps -= steps
-        if self._steps < 0:
-            raise TooManySteps
-
-    def faults(self, schema: Schema, value: Any, path: Path, depth: int) -> Iterator[PayloadFault]:
-        self.spend(1)
-        if depth > MAX_DEPTH:
-            raise TooManySteps
-        if _is_secret(value):
-            return
-        if isinstance(schema, bool):
-            if not schema:
-                yield PayloadFault(path, f"is {shown(value)}, and payload_schema allows nothing here: leave it out")
-            return
-        for keyword, argument in schema.items():
-            yield from check_value(self, keyword, argument, value, path)
-            if (apply := _APPLICATORS.get(keyword)) is not None:
-                yield from apply(self, schema, value, path, depth + 1)
-
-    def matches(self, schema: Schema, value: Any, depth: int) -> bool:
-        return next(self.faults(schema, value, (), depth), None) is None
-
-    # --- keywords that hold other schemas ---
-
-    def _reference(self, schema: Mapping[str, Any], value: Any, path: Path, depth: int) -> Iterator[PayloadFault]:
-        yield from self.faults(resolved(self._root, schema["$ref"]), value, path, depth)
-
-    def _all_of(self, schema: Mapping[str, Any], value: Any, path: Path, depth: int) -> Iterator[PayloadFault]:
-        for part in schema["allOf"]:
-            yield from self.faults(part, value, path, depth)
-
-    def _any_of(self, schema: Mapping[str, Any], value: Any, path: Path, depth: int) -> Iterator[PayloadFault]:
-        if not any(self.matches(part, value, depth) for part in schema["anyOf"]):
-            yield PayloadFault(path, f"is {shown(value)}, which matches none of the {len(schema['anyOf'])} schemas "
-                               "of anyOf in payload_schema: send a value that matches one")  # fmt: skip
-
-    def _one_of(self, schema: Mapping[str, Any], value: Any, path: Path, depth: int) -> Iterator[PayloadFault]:
-        count = sum(self.matches(part, value, depth) for part in schema["oneOf"])
-        if count != 1:
-            yield PayloadFault(path, f"is {shown(value)}, which matches {count} of the {len(schema['oneOf'])} schemas "
-                               "of oneOf in payload_schema: send a value that matches exactly one")  # fmt: skip
-
-    def _not(self, schema: Mapping[str, Any], value: Any, path: Path, depth: int) -> Iterator[PayloadFault]:
-        if self.matches(schema["not"], value, depth):
-            yield PayloadFault(path, f"is {shown(value)}, which payload_schema excludes: send another value")
-
-    def _if(self, schema: Mapping[str, Any], value: Any, path: Path, depth: int) -> Iterator[PayloadFault]:
-        branch = "then" if self.matches(schema["if"], value, depth) else "else"
-        if branch in schema:
-            yield from self.faults(schema[branch], value, path, depth)
-
-    def _properties(self, schema: Mapping[str, Any], value: Any, path: Path, depth: int) -> Iterator[PayloadFault]:
-        if isinstance(value, dict):
-            for name, part in schema["properties"].items():
-                if name in value:
-                    yield from self.faults(part, value[name], (*path, name), depth)
-
-    def _patterned(self, schema: Mapping[str, Any], value: Any, path: Path, depth: int) -> Iterator[PayloadFault]:
-        if isinstance(value, dict):
-            for name, member in value.items():
-                for text, part in schema["patternProperties"].items():
-                    if self.patterns[text].found_in(name, self.spend):
-                        yield from self.faults(part, member, (*path, name), depth)
-
-    def _additional(self, schema: Mapping[str, Any], value: Any, path: Path, depth: int) -> Iterator[PayloadFault]:
-        if not isinstance(value, dict):
-            return
-        known = schema.get("properties", {})
-        patterns = [self.patterns[text] for text in schema.get("patternProperties", ())]
-        for name, member in value.items():
-            if name in known or any(pattern.found_in(name, self.spend) for pattern in patterns):
-                continue
-            if schema["additionalProperties"] is False:
-                near = nearest(name, known)
-                advice = "leave it out" if near is None else f"did you mean {near}?"
-                yield PayloadFault((*path, name), f"is a member that payload_schema does not know: {advice}")
-            yield from self.faults(schema["additionalProperties"], member, (*path, name), depth)
-
-    def _names(self, schema: Mapping[str, Any], value: Any, path: Path, depth: int) -> Iterator[PayloadFault]:
-        if isinstance(value, dict):
-            for name in value:
-                yield from self.faults(schema["propertyNames"], name, (*path, name), depth)
-
-    def _dependent(self, schema: Mapping[str, Any], value: Any, path: Path, depth: int) -> Iterator[PayloadFault]:
-        if isinstance(value, dict):
-            for name, part in schema["dependentSchemas"].items():
-                if name in value:
-                    yield from self.faults(part, value, path, depth)
-
-    def _prefix(self, schema: Mapping[str, Any], value: Any, path: Path, depth: int) -> Iterator[PayloadFault]:
-        if isinstance(value, list):
-            for position, (part, item) in enumerate(zip(schema["prefixItems"], value, strict=False)):
-                yield from self.faults(part, item, (*path, position), depth)
-
-    def _items(self, schema: Mapping[str, Any], value: Any, path: Path, depth: int) -> Iterator[PayloadFault]:
-        if isinstance(value, list):
-            first = len(schema.get("prefixItems", ()))
-            for position, item in enumerate(value[first:], first):
-                yield from self.faults(schema["items"], item, (*path, position), depth)
-
-    def _contains(self, schema: Mapping[str, Any], value: Any, path: Path, depth: int) -> Iterator[PayloadFault]:
-        if not isinstance(value, list):
-            return
-        count = sum(self.matches(schema["contains"], item, depth) for item in value)
-        least, most = schema.get("minContains", 1), schema.get("maxContains", len(value))
-        if not least <= count <= most:
-            wanted = f"at least {least}" if count < least else f"at most {most}"
-            yield PayloadFault(path, f"has {count} items as contains in payload_schema describes: send {wanted}")
-
-
-_APPLICATORS = {
-    "$ref": PayloadCheck._reference,
-    "allOf": PayloadCheck._all_of,
-    "anyOf": PayloadCheck._any_of,
-    "oneOf": PayloadCheck._one_of,
-    "not": PayloadCheck._not,
-    "if": PayloadCheck._if,
-    "properties": PayloadCheck._properties,
-    "patternProperties": PayloadCheck._patterned,
-    "additionalProperties": PayloadCheck._additional,
-    "propertyNames": PayloadCheck._names,
-    "dependentSchemas": PayloadCheck._dependent,
-    "prefixItems": PayloadCheck._prefix,
-    "items": PayloadCheck._items,
-    "contains": PayloadCheck._contains,
-}
+        try:
+            return next(PayloadCheck(self._patterns, self._targets).faults(self._root, payload, (), 0), None)
+        except RecursionError:
+            raise TooManySteps from None
 
 
 class _SchemaCheck:
     """Whether a schema has only keywords that are known, with values that they can have."""
 
-    def __init__(self, root: Mapping[str, Any], patterns: dict[str, Pattern]) -> None:
+    def __init__(self, root: Mapping[str, Any]) -> None:
         self._root = root
-        self._patterns = patterns
+        self._memory = PatternMemory()
+        self._places = 0
+        self.patterns: dict[str, Pattern] = {}
+        self.targets: dict[str, Schema] = {}
 
     def check(self, schema: Any, path: Path) -> None:
         if isinstance(schema, bool):
             return
         if not isinstance(schema, dict):
             raise _wrong(path, f"is {shown(schema)}", "give a schema: an object, true or false")
+        if len(path) > MAX_NESTED:
+            raise UsageError(f"The schema has parts below {MAX_NESTED} others: nest them less deeply.", f"/{FIELD}")
         for keyword, argument in schema.items():
             self._keyword(keyword, argument, (*path, keyword))
 
@@ -259,14 +125,27 @@ class _SchemaCheck:
     def _pattern(self, text: Any, path: Path) -> None:
         if not isinstance(text, str):
             raise _wrong(path, f"is {shown(text)}", "give a regular expression as text")
+        if text in self.patterns:
+            return
         try:
-            self._patterns[text] = Pattern(text)
+            pattern = Pattern(text, self._memory)
         except BadPattern as error:
             raise _wrong(path, f"is {shown(text)}, a pattern that {error}", "write it in another way") from None
+        self.patterns[text] = pattern
+        self._places += pattern.places
+        if self._places > MAX_PLACES:
+            raise _wrong(
+                path,
+                f"is {shown(text)}, and with their repetitions the patterns of the schema have more than {MAX_PLACES} "
+                "places",
+                "shorten or remove some",
+            )
 
     def _reference(self, text: Any, path: Path) -> None:
         if not isinstance(text, str) or not (text == "#" or text.startswith("#/")):
             raise _wrong(path, f"is {shown(text)}", "refer to a part of this schema, such as #/$defs/address")
+        if text in self.targets:
+            return
         try:
             target = resolved(self._root, text)
         except LookupError:
@@ -275,6 +154,7 @@ class _SchemaCheck:
         # What stands below a keyword with schemas is checked there; anything else would be used unchecked.
         if not isinstance(target, dict | bool) or not _holds_schemas(self._root, steps):
             raise _wrong(path, f"is {shown(text)}, which is no schema", "refer to one, such as #/$defs/address")
+        self.targets[text] = target
 
 
 def _holds_schemas(root: Mapping[str, Any], steps: list[str]) -> bool:
@@ -299,7 +179,7 @@ def resolved(root: Any, reference: str) -> Any:
     for step in pointer_steps(reference):
         if isinstance(root, dict):
             root = root[step]
-        elif isinstance(root, list) and step.isascii() and step.isdecimal():
+        elif isinstance(root, list) and len(step) < 10 and step.isascii() and step.isdecimal():
             root = root[int(step)]
         else:
             raise LookupError(step)
@@ -329,10 +209,6 @@ def _unknown(keyword: str, path: Path) -> UsageError:
     near = nearest(keyword, KEYWORDS)
     advice = "begin the names of your own with x-" if near is None else f"did you mean {near}?"
     return _wrong(path, "is not a keyword of JSON Schema", advice)
-
-
-def _is_secret(value: Any) -> bool:
-    return isinstance(value, dict) and value.keys() == {"secret"} and is_reference_name(str(value["secret"]))
 
 
 def check_payload(spec: JobSpec, payload: object) -> None:

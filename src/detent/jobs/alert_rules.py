@@ -20,13 +20,21 @@ from detent.domain.alert_rule import (
 from detent.domain.alerts import trial_content
 from detent.errors import Conflict, NotFound, UsageError
 from detent.store import Store
-from detent.store.alert_rules import StoredRule
+from detent.store.alert_rules import StoredRule, UnreadableRule
 from detent.store.secrets import MissingSecrets
 
 
 class AlertRuleNotFound(NotFound):
     def __init__(self, name: str) -> None:
         super().__init__(f"There is no alert rule {name!r}: `detent alert-rule list` shows the existing ones.")
+
+
+class AlertRuleTooNew(Conflict):
+    def __init__(self, name: str) -> None:
+        super().__init__(
+            f"The alert rule {name!r} was written by a newer version of detent: send the request to a node of that "
+            "version, or upgrade this one."
+        )
 
 
 class AlertRuleCommands:
@@ -57,6 +65,8 @@ class AlertRuleCommands:
             found = await self._rules.edit(name, edit, tenant=tenant, by=by)
         except MissingSecrets as error:
             raise _missing(edited[-1], error) from error
+        except UnreadableRule as error:
+            raise AlertRuleTooNew(name) from error
         if not found:
             raise AlertRuleNotFound(name)
         return await self.get(name, tenant=tenant)
@@ -66,13 +76,17 @@ class AlertRuleCommands:
             raise AlertRuleNotFound(name)
 
     async def all(self, *, tenant: int) -> list[AlertRule]:
-        return [_shape(rule) for rule in await self._rules.list(MOST_RULES, tenant=tenant)]
+        """Without those that only a newer version can read."""
+        rules = await self._rules.list(MOST_RULES, tenant=tenant)
+        return [_shape(rule, rule.fields) for rule in rules if rule.fields is not None]
 
     async def get(self, name: str, *, tenant: int) -> AlertRule:
         found = await self._rules.get(name, tenant=tenant)
         if found is None:
             raise AlertRuleNotFound(name)
-        return _shape(found)
+        if found.fields is None:
+            raise AlertRuleTooNew(name)
+        return _shape(found, found.fields)
 
     async def test(self, name: str, *, tenant: int) -> AlertMessage:
         """Make a message that tests the receiver; a scheduler sends it within seconds."""
@@ -107,7 +121,7 @@ def _missing(fields: AlertRuleFields, error: MissingSecrets) -> UsageError:
     )
 
 
-def _shape(rule: StoredRule) -> AlertRule:
-    fields = {name: getattr(rule.fields, name) for name in AlertRuleFields.__struct_fields__}
+def _shape(rule: StoredRule, read: AlertRuleFields) -> AlertRule:
+    fields = {name: getattr(read, name) for name in AlertRuleFields.__struct_fields__}
     own = {name: getattr(rule, name) for name in StoredRule._fields if name != "fields"}
     return AlertRule(**fields, **own)

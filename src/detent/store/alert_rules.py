@@ -16,15 +16,23 @@ from detent.store.audit_log import record
 from detent.store.connection import Connection
 from detent.store.db import Database, PoolName, Row
 from detent.store.secrets import keep
+from detent.telemetry.log import logger
+
+log = logger("alerts")
 
 Edit = Callable[[AlertRuleFields], AlertRuleFields]
 
 
+class UnreadableRule(Exception):  # noqa: N818 - it says what the rule is
+    """A newer version wrote the rule."""
+
+
 class StoredRule(NamedTuple):
-    """A rule as it is stored. `last_error` is of its last message; None: that was sent, or no try has failed."""
+    """A rule as it is stored; without `fields` if a newer version wrote it. `last_error` is of its last message; None:
+    that was sent, or no try has failed."""
 
     name: str
-    fields: AlertRuleFields
+    fields: AlertRuleFields | None
     created_at: datetime
     created_by: str | None
     changed_at: datetime
@@ -52,13 +60,16 @@ class AlertRuleStore:
         return await self._database.transaction(PoolName.REQUEST, write)
 
     async def edit(self, name: str, edit: Edit, *, tenant: int, by: str | None) -> bool:
-        """Change a rule to what `edit` makes of it, under a lock; False: there is none."""
+        """Change a rule to what `edit` makes of it, under a lock; False: there is none. UnreadableRule: a newer version
+        wrote it."""
 
         async def write(connection: Connection) -> bool:
             locked = await connection.fetch(sql.alert_rule.LOCK.text, tenant, name)
             if not locked:
                 return False
-            before = decode_rule(locked[0]["definition"])
+            before = readable_rule(locked[0])
+            if before is None:
+                raise UnreadableRule
             after = edit(before)
             await keep(connection, tenant, stored_references(after))
             await connection.fetch(sql.alert_rule.CHANGE.text, locked[0]["rule"], *_columns(after), by)
@@ -112,8 +123,13 @@ class AlertRuleStore:
         return [_message(row) for row in rows]
 
 
-def decode_rule(definition: str) -> AlertRuleFields:
-    return msgspec.json.decode(definition, type=AlertRuleFields)
+def readable_rule(row: Row) -> AlertRuleFields | None:
+    """None: a node of a newer version wrote the rule, and serves it."""
+    try:
+        return msgspec.json.decode(row["definition"], type=AlertRuleFields)
+    except msgspec.ValidationError as error:
+        log.warning("alert rule not read by this version", rule=row["rule"], error=str(error))
+        return None
 
 
 def _columns(fields: AlertRuleFields) -> tuple[str, list[str]]:
@@ -130,7 +146,7 @@ def _facts(fields: AlertRuleFields) -> dict[str, Any]:
 
 
 def _rule(row: Row) -> StoredRule:
-    return StoredRule(row["name"], decode_rule(row["definition"]), *(row[name] for name in StoredRule._fields[2:]))
+    return StoredRule(row["name"], readable_rule(row), *(row[name] for name in StoredRule._fields[2:]))
 
 
 def _message(row: Row) -> AlertMessage:

@@ -24,7 +24,7 @@ from detent.domain.alert_events import (
 from detent.domain.alert_rule import AlertRuleFields
 from detent.domain.alerts import NEVER, AlertState, JobFacts, MessageEvent, Pause, Send
 from detent.store import sql
-from detent.store.alert_rules import decode_rule
+from detent.store.alert_rules import readable_rule
 from detent.store.connection import Connection
 from detent.store.db import Database, PoolName, Row
 from detent.store.statement import Statement
@@ -35,6 +35,7 @@ log = logger("alerts")
 MOST_LASTING = 10_000
 MOST_DUE = 100
 PURGE_BATCH = 500
+AFTER_A_FAILURE = timedelta(minutes=1)
 
 Decide = Callable[[AlertRuleFields, AlertState, datetime], Pause | Send]
 MakeContent = Callable[[str, MessageEvent, "AlertSummary"], dict[str, Any]]
@@ -83,7 +84,7 @@ class AlertStore:
     async def rules(self) -> list[RuleOfTenant]:
         """Every rule that this version can read, of tenants that are not suspended."""
         rows = await self._database.fetch(PoolName.WORK, sql.alert_rule.LIST_ALL)
-        found = ((row["tenant"], _readable(row)) for row in rows)
+        found = ((row["tenant"], readable_rule(row)) for row in rows)
         return [RuleOfTenant(tenant, fields) for tenant, fields in found if fields is not None]
 
     async def add_events(self, limit: int) -> bool:
@@ -97,7 +98,7 @@ class AlertStore:
         return await self._database.transaction(PoolName.WORK, work) == limit
 
     async def drop_events(self, limit: int) -> bool:
-        """There is no rule: delete what is left of the events; whether there may be more."""
+        """If there is no rule, delete what is left of the events; whether there may be more."""
         return len(await self._database.fetch(PoolName.WORK, sql.alert.DROP_EVENTS, limit)) == limit
 
     async def note_set_aside(self, tenants: Sequence[int]) -> None:
@@ -124,9 +125,7 @@ class AlertStore:
             rules = [row["rule"] for row in await connection.fetch(sql.alert.LOCK_DUE.text, MOST_DUE)]
             made = 0
             for row in await connection.fetch(sql.alert.LIST_DUE.text, rules, MOST_DUE) if rules else ():
-                fields = _readable(row)
-                if fields is not None:
-                    made += await _take_step(connection, row, decide(fields, _state(row), row["at"]), make, shown)
+                made += await _serve(connection, row, decide, make, shown)
             return made
 
         return await self._database.transaction(PoolName.WORK, work)
@@ -148,7 +147,9 @@ async def _apply(connection: Connection, events: Sequence[CountedEvent]) -> None
         return
     tenants = sorted({event.tenant for event in events})
     rows = await connection.fetch(sql.alert_rule.LOCK_TENANTS.text, tenants)
-    rules = [LockedRule(row["rule"], row["tenant"], fields) for row in rows if (fields := _readable(row)) is not None]
+    rules = [
+        LockedRule(row["rule"], row["tenant"], fields) for row in rows if (fields := readable_rule(row)) is not None
+    ]
     if rules:
         streaks = await _streaks(connection, rules, events)
         known = await _known(connection, rules, events)
@@ -198,6 +199,21 @@ def _entries(changes: Iterable[AlertChange]) -> Iterable[tuple[object, ...]]:
             )  # fmt: skip
 
 
+async def _serve(connection: Connection, row: Row, decide: Decide, make: MakeContent, shown: int) -> int:
+    """How many messages were made for this alert. One for which that fails is put off alone: the others of the
+    transaction are of other rules and tenants."""
+    fields = readable_rule(row)
+    if fields is not None:
+        try:
+            async with connection.transaction():
+                return await _take_step(connection, row, decide(fields, _state(row), row["at"]), make, shown)
+        except Exception:  # if the connection is lost, the next statement says so
+            log.exception("no message could be made for an alert", alert=row["alert"], rule=row["name"])
+    later = row["at"] + AFTER_A_FAILURE
+    await connection.fetch(sql.alert.PAUSE.text, row["alert"], later, row["unrecovered"] == 0)
+    return 0
+
+
 async def _take_step(connection: Connection, row: Row, step: Pause | Send, make: MakeContent, shown: int) -> int:
     if isinstance(step, Pause):
         until = None if step.until == NEVER else step.until
@@ -239,14 +255,5 @@ def _notice(row: Row) -> AlertNotice:
     content = msgspec.json.decode(row["content"], type=dict[str, Any])
     return AlertNotice(
         row["notice"], row["event"], row["tries"], row["age"], row["at"], row["alert"], content, row["rule"],
-        _readable(row), row["tenant"], row["tenant_number"],
+        readable_rule(row), row["tenant"], row["tenant_number"],
     )  # fmt: skip
-
-
-def _readable(row: Row) -> AlertRuleFields | None:
-    """None: a node of a newer version wrote the rule, and serves it."""
-    try:
-        return decode_rule(row["definition"])
-    except msgspec.ValidationError as error:
-        log.warning("alert rule not read by this version", rule=row["rule"], error=str(error))
-        return None

@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from detent.domain.alert_rule import EmailReceiver, PagerDutyReceiver, SlackReceiver, WebhookReceiver
 from detent.domain.job import DEFAULT_TENANT
 from detent.domain.secret_ref import SecretRef
+from detent.domain.target_url import TargetError, parse_url
 from detent.domain.webhooks import KEY_FORM, read_signing_key
 from detent.errors import DetentError
 from detent.runtime.certificates import CertificateFault, client_context
@@ -37,7 +38,7 @@ class AlertReceivers:
                     return await self._post_webhook(notice, receiver)
                 case SlackReceiver() as receiver:
                     body = alert_messages.slack_body(notice)
-                    return await self._post(notice, await self._text(notice, receiver.url), body)
+                    return await self._post(notice, await self._url(notice, receiver.url), body)
                 case PagerDutyReceiver() as receiver:
                     return await self._post_to_pagerduty(notice, receiver)
                 case EmailReceiver() as receiver:
@@ -50,7 +51,7 @@ class AlertReceivers:
         if receiver.signing is not None:
             keys = await self._signing_keys(notice, receiver.signing)
         body = alert_messages.webhook_body(notice)
-        return await self._post(notice, await self._text(notice, receiver.url), body, keys)
+        return await self._post(notice, await self._url(notice, receiver.url), body, keys)
 
     async def _post_to_pagerduty(self, notice: AlertNotice, receiver: PagerDutyReceiver) -> Delivery:
         key = await self._text(notice, receiver.routing_key)
@@ -74,6 +75,16 @@ class AlertReceivers:
         return await self._messenger.send_mail(
             Mail(receiver.sender, receiver.to, content), server, tenant=notice.tenant_number
         )
+
+    async def _url(self, notice: AlertNotice, value: str | SecretRef) -> str:
+        """A secret that is no URL may be a key: no part of it is shown, not even what would be its scheme or host."""
+        url = await self._text(notice, value)
+        if isinstance(value, SecretRef):
+            try:
+                parse_url(url)
+            except TargetError:
+                raise SecretFault(value.secret, "it is no URL that can be called; set one with https://") from None
+        return url
 
     async def _text(self, notice: AlertNotice, value: str | SecretRef) -> str:
         if isinstance(value, str):

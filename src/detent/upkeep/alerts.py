@@ -7,7 +7,7 @@ step here is one transaction. A node that dies leaves nothing half done, and the
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Awaitable, Callable, Collection, Sequence
 from datetime import timedelta
 
 from detent.cluster.membership import Membership
@@ -24,6 +24,7 @@ LOOK_EVERY = 2.0
 LOOK_FOR_RULES_EVERY = 10.0
 EVENTS_AT_ONCE = 1_000
 CHECKED_AT_ONCE = 1_000
+MOST_BATCHES = 10
 CHECK_AGAIN = timedelta(seconds=5)
 # A job that never runs again does not keep an alert open for longer.
 EXPIRES = timedelta(days=30)
@@ -45,19 +46,22 @@ class AlertWatch:
             return LOOK_EVERY
         rules = await self._alerts.rules()
         if not rules:
-            while await self._alerts.drop_events(EVENTS_AT_ONCE):
-                pass
+            await self._in_batches(lambda: self._alerts.drop_events(EVENTS_AT_ONCE))
             return LOOK_FOR_RULES_EVERY * random.uniform(0.8, 1.0)
         await self._note(rules)
-        while await self._alerts.check_jobs(CHECKED_AT_ONCE, CHECK_AGAIN, EXPIRES) and self._membership.trusted:
-            pass
+        await self._in_batches(lambda: self._alerts.check_jobs(CHECKED_AT_ONCE, CHECK_AGAIN, EXPIRES))
         await self._alerts.make_messages(next_step, content_of, SHOWN_JOBS)
         self._send()
         return LOOK_EVERY * random.uniform(0.8, 1.0)
 
+    async def _in_batches(self, work: Callable[[], Awaitable[bool]]) -> None:
+        """As long as there may be more, up to a number: the steps after this one have their turn in every pass."""
+        for _ in range(MOST_BATCHES):
+            if not await work() or not self._membership.trusted:
+                break
+
     async def _note(self, rules: Sequence[RuleOfTenant]) -> None:
-        while await self._alerts.add_events(EVENTS_AT_ONCE) and self._membership.trusted:
-            pass
+        await self._in_batches(lambda: self._alerts.add_events(EVENTS_AT_ONCE))
         if tenants := _asking(rules, "set_aside"):
             await self._alerts.note_set_aside(tenants)
         if tenants := _asking(rules, "catch_up"):

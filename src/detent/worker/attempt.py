@@ -84,7 +84,7 @@ class Attempts:
         try:
             if held.claim.serial >= MANUAL:
                 held.definition = await with_own_payload(self._store, held.claim, held.definition)
-                fault = payload_fault(held.claim, held.definition)
+                fault = await payload_fault(held.claim, held.definition)
             outcome = await self._try(held) if fault is None else Failed(fault, retryable=False)
         except asyncio.CancelledError:
             if held.stop:

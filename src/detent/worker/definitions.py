@@ -17,6 +17,7 @@ from detent.domain.payload_schema import read_payload_schema
 from detent.domain.references import call_references, refers
 from detent.domain.run import Claim
 from detent.errors import DetentError, UsageError
+from detent.runtime.arithmetic import compute
 from detent.runtime.bisection import halve_until_alone
 from detent.store import Store
 from detent.store.db import PoolName
@@ -50,13 +51,17 @@ async def with_own_payload(
     return definition._replace(spec=spec, refers=referring and any(True for _ in call_references(spec)))
 
 
-def payload_fault(claim: Claim, definition: Definition | None) -> str | None:
+async def payload_fault(claim: Claim, definition: Definition | None) -> str | None:
     """What the job's schema refuses in the payload of an on-demand run. Nodes check it when a run is enqueued; the SQL
     functions cannot, and a run that is driven again may be older than the schema."""
     if definition is None or definition.spec.payload_schema is None or not claim.key.manual:
         return None
+    return await compute(_fault_of, definition.spec.payload_schema, definition.spec.payload)
+
+
+def _fault_of(schema: Mapping[str, Any], payload: object) -> str | None:
     try:
-        read_payload_schema(definition.spec.payload_schema).check(definition.spec.payload)
+        read_payload_schema(schema).check(payload)
     except UsageError as fault:
         return fault.message
     return None
