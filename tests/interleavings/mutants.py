@@ -101,10 +101,7 @@ MUTANTS = (
     Mutant(
         "the settle without the token",
         scenarios.ZOMBIE_AND_ITS_SUCCESSOR,
-        {
-            name: changed(name, ("AND token = batch.token AND owner = $1", "AND owner = $1"))
-            for name in ("run/settle", "run/settle_succeeded")
-        },
+        {"run/settle": changed("run/settle", ("AND r.token = coalesce($9::bigint", "AND 0 <> coalesce($9::bigint"))},
     ),
     Mutant(
         "a run that is put off with its former token",
@@ -166,10 +163,7 @@ MUTANTS = (
     Mutant(
         "the settle without the owner",
         scenarios.ZOMBIE_AND_ITS_RETRY,
-        {
-            name: changed(name, ("AND token = batch.token AND owner = $1", "AND token = batch.token"))
-            for name in ("run/settle", "run/settle_succeeded")
-        },
+        {"run/settle": changed("run/settle", ("AND r.owner = $1", "AND $1::bigint <> 0"))},
     ),
     Mutant(
         "a claim that does not raise the token",

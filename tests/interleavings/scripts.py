@@ -12,7 +12,7 @@ from typing import Any
 
 from detent.domain.identity import MANUAL, RunKey
 from detent.domain.run import Claim
-from detent.store.live_runs import Settlement, settle_statement
+from detent.store.settlements import Settlement, settle_statements
 from tests.interleavings.harness import Actor, Rows, Script
 from tests.interleavings.world import (
     CRASH_CAP,
@@ -246,12 +246,13 @@ async def _try_to_settle(
 ) -> list[Settlement]:
     """Settle; returns what was not this node's to settle."""
     batch = [settlement(claim, node) for claim in claims]
-    statement, columns = settle_statement(batch)
-    if held_open:
-        unmatched = await actor.open(statement.name, node, *columns)
-        await actor.commit()
-    else:
-        unmatched = await actor.run(statement.name, node, *columns)
+    unmatched: list[Any] = []
+    for statement, arguments in settle_statements(batch):
+        if held_open:
+            unmatched += await actor.open(statement.name, node, *arguments)
+            await actor.commit()
+        else:
+            unmatched += await actor.run(statement.name, node, *arguments)
     missed = {(row["job"], row["lane"]) for row in unmatched}
     world.accepted += [(item, node) for item in batch if (item.claim.job, item.claim.lane) not in missed]
     return [item for item in batch if (item.claim.job, item.claim.lane) in missed]
