@@ -46,6 +46,12 @@ def without_fence(name: str) -> str:
     return changed(name, (FENCE, FENCE.removesuffix(" FOR KEY SHARE")))
 
 
+# The other arguments of the fire: a server has to know their types.
+EXPECTED_GENERATION = "c.generation = coalesce($7::integer, ($8::integer[])[width_bucket(c.job, $4::bigint[])])"
+GENERATION = "num_nulls($7::integer, $8::integer[]) >= 0"
+UNUSED = f"{GENERATION} AND num_nulls($9::timestamptz, $10::timestamptz[], $11::timestamptz[]) >= 0"
+
+
 def cursor_alone() -> str:
     """The fire's first half: the cursor moves and nothing is inserted."""
     return changed(
@@ -58,11 +64,12 @@ def cursor_alone() -> str:
 def run_alone() -> str:
     """The fire's second half: the run of a cursor that has moved."""
     text = sql.cursor.FIRE.text
-    begin, end = text.index("    UPDATE cursors c\n"), text.index("    RETURNING c.job, batch.tick")
+    begin, end = text.index("    UPDATE cursors c\n"), text.index("    RETURNING c.job, c.last_tick AS tick")
     columns, rest = text[end:].removeprefix("    RETURNING ").split("),\nplaced", 1)
     halved = (
-        f"{text[:begin]}    SELECT {columns} FROM cursors c, batch, fence"
-        f" WHERE c.job = batch.job AND c.last_tick = batch.tick),\nplaced{rest}"
+        f"{text[:begin]}    SELECT {columns} FROM cursors c"
+        " WHERE c.job = ANY ($4::bigint[]) AND EXISTS (SELECT FROM fence)"
+        f" AND c.last_tick = coalesce($5::timestamptz, ($6::timestamptz[])[1]) AND {UNUSED}),\nplaced{rest}"
     )
     assert "UPDATE" not in halved
     assert "INSERT INTO live_runs" in halved
@@ -90,7 +97,15 @@ MUTANTS = (
     Mutant(
         "the compare-and-set without the generation",
         scenarios.FIRE_AND_EDIT,
-        {"cursor/fire": changed("cursor/fire", (" AND c.generation = batch.generation", ""))},
+        {
+            "cursor/fire": changed(
+                "cursor/fire",
+                (
+                    "c.generation = coalesce($7::integer, ($8::integer[])[width_bucket(c.job, $4::bigint[])])",
+                    GENERATION,
+                ),
+            )
+        },
     ),
     Mutant(
         "cursor and run in two transactions",

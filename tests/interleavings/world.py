@@ -247,7 +247,9 @@ class Survivor:
             if row["next_tick"] is not None and row["next_tick"] <= max(self._world.expected[row["job"]])
         ]
         if due:
-            await self._run("cursor/fire", SURVIVOR, INCARNATION, None, *zip(*sorted(due), strict=True), None)
+            jobs, ticks, generations, following = zip(*sorted(due), strict=True)
+            columns = (jobs, None, ticks, None, generations, None, following, None)
+            await self._run("cursor/fire", SURVIVOR, INCARNATION, None, *columns)
         return bool(due)
 
 

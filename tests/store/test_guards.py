@@ -52,7 +52,9 @@ FENCES: dict[str, tuple[str, ...]] = {
     # leaders: the node fence, and the compare-and-set on tick and generation
     "cursor/fire": (
         NODE,
-        "FROM batch, fence WHERE c.job = batch.job AND c.next_tick = batch.tick AND c.generation = batch.generation",
+        "c.job = ANY ($4::bigint[]) AND c.next_tick = coalesce($5::timestamptz,",
+        "AND c.generation = coalesce($7::integer,",
+        "AND EXISTS (SELECT FROM fence)",
         LANE,
         OPEN,
         NOT_SUSPENDED,

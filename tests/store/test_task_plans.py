@@ -16,7 +16,7 @@ import pytest
 
 from detent.domain.identity import ON_DEMAND
 from detent.store.statement import STATEMENTS
-from tests.store.test_plans import connect, connect_to_settle, explain, max_compared, nodes_of, rows_read, sequential
+from tests.store.test_plans import connect, connect_by_key, explain, max_compared, nodes_of, rows_read, sequential
 from tests.support.factories import LONG_AGO, add_job, add_node, add_task
 from tests.support.postgres import run_apart
 
@@ -197,7 +197,7 @@ async def connection(url: str) -> AsyncIterator[Any]:
 
 @pytest.fixture
 async def settling(url: str) -> AsyncIterator[Any]:
-    opened = await connect_to_settle(url)
+    opened = await connect_by_key(url)
     yield opened
     await opened.close()
 

@@ -80,7 +80,7 @@ STANDARD = work_limits(DEFAULT_TTL)
 
 def pool_limits(ttl: float) -> dict[PoolName, StatementLimits]:
     work = work_limits(ttl)
-    fire = work._replace(lock=min(FIRE_LOCK, work.lock))
+    fire = work._replace(lock=min(FIRE_LOCK, work.lock), by_key=True)
     return {
         PoolName.FIRE: fire,
         PoolName.SETTLE: work._replace(by_key=True),
