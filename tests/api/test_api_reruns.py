@@ -9,7 +9,7 @@ from uuid import UUID, uuid4
 
 from detent.domain.identity import RunKey, decode_run_id, run_id
 from detent.domain.states import CODES, RunStatus
-from detent.store.live_runs import Settlement
+from detent.store.settlements import Settlement
 from tests.api.api_client import ApiClient
 from tests.support.factories import add_live_run, add_node
 

@@ -9,7 +9,7 @@ from uuid import UUID
 from detent.domain.identity import decode_run_id
 from detent.domain.run import Claim
 from detent.domain.states import CODES, RunStatus
-from detent.store.live_runs import Settlement
+from detent.store.settlements import Settlement
 from tests.api.api_client import ApiClient
 from tests.support.factories import add_node
 

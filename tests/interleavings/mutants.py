@@ -46,6 +46,12 @@ def without_fence(name: str) -> str:
     return changed(name, (FENCE, FENCE.removesuffix(" FOR KEY SHARE")))
 
 
+# The other arguments of the fire: a server has to know their types.
+EXPECTED_GENERATION = "c.generation = coalesce($7::integer, ($8::integer[])[width_bucket(c.job, $4::bigint[])])"
+GENERATION = "num_nulls($7::integer, $8::integer[]) >= 0"
+UNUSED = f"{GENERATION} AND num_nulls($9::timestamptz, $10::timestamptz[], $11::timestamptz[]) >= 0"
+
+
 def cursor_alone() -> str:
     """The fire's first half: the cursor moves and nothing is inserted."""
     return changed(
@@ -58,11 +64,12 @@ def cursor_alone() -> str:
 def run_alone() -> str:
     """The fire's second half: the run of a cursor that has moved."""
     text = sql.cursor.FIRE.text
-    begin, end = text.index("    UPDATE cursors c\n"), text.index("    RETURNING c.job, batch.tick")
+    begin, end = text.index("    UPDATE cursors c\n"), text.index("    RETURNING c.job, c.last_tick AS tick")
     columns, rest = text[end:].removeprefix("    RETURNING ").split("),\nplaced", 1)
     halved = (
-        f"{text[:begin]}    SELECT {columns} FROM cursors c, batch, fence"
-        f" WHERE c.job = batch.job AND c.last_tick = batch.tick),\nplaced{rest}"
+        f"{text[:begin]}    SELECT {columns} FROM cursors c"
+        " WHERE c.job = ANY ($4::bigint[]) AND EXISTS (SELECT FROM fence)"
+        f" AND c.last_tick = coalesce($5::timestamptz, ($6::timestamptz[])[1]) AND {UNUSED}),\nplaced{rest}"
     )
     assert "UPDATE" not in halved
     assert "INSERT INTO live_runs" in halved
@@ -90,7 +97,15 @@ MUTANTS = (
     Mutant(
         "the compare-and-set without the generation",
         scenarios.FIRE_AND_EDIT,
-        {"cursor/fire": changed("cursor/fire", (" AND c.generation = batch.generation", ""))},
+        {
+            "cursor/fire": changed(
+                "cursor/fire",
+                (
+                    "c.generation = coalesce($7::integer, ($8::integer[])[width_bucket(c.job, $4::bigint[])])",
+                    GENERATION,
+                ),
+            )
+        },
     ),
     Mutant(
         "cursor and run in two transactions",
@@ -101,10 +116,7 @@ MUTANTS = (
     Mutant(
         "the settle without the token",
         scenarios.ZOMBIE_AND_ITS_SUCCESSOR,
-        {
-            name: changed(name, ("AND token = batch.token AND owner = $1", "AND owner = $1"))
-            for name in ("run/settle", "run/settle_succeeded")
-        },
+        {"run/settle": changed("run/settle", ("AND r.token = coalesce($9::bigint", "AND 0 <> coalesce($9::bigint"))},
     ),
     Mutant(
         "a run that is put off with its former token",
@@ -166,10 +178,7 @@ MUTANTS = (
     Mutant(
         "the settle without the owner",
         scenarios.ZOMBIE_AND_ITS_RETRY,
-        {
-            name: changed(name, ("AND token = batch.token AND owner = $1", "AND token = batch.token"))
-            for name in ("run/settle", "run/settle_succeeded")
-        },
+        {"run/settle": changed("run/settle", ("AND r.owner = $1", "AND $1::bigint <> 0"))},
     ),
     Mutant(
         "a claim that does not raise the token",

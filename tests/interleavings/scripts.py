@@ -12,7 +12,7 @@ from typing import Any
 
 from detent.domain.identity import MANUAL, RunKey
 from detent.domain.run import Claim
-from detent.store.live_runs import Settlement, settle_statement
+from detent.store.settlements import Settlement, settle_statements
 from tests.interleavings.harness import Actor, Rows, Script
 from tests.interleavings.world import (
     CRASH_CAP,
@@ -75,14 +75,12 @@ def _refused(row: Mapping[str, Any] | None) -> bool:
 async def _open_fire(
     actor: Actor, node: int, number: int, step: timedelta, jobs: Sequence[int], hand_off: bool, careful: bool
 ) -> Rows:
-    count = len(jobs)
-    arguments = (
-        node, INCARNATION, node if hand_off else None,
-        jobs, [tick(number)] * count, [1] * count, [tick(number) + step] * count, None,
-    )  # fmt: skip
+    count, by = len(jobs), (node, INCARNATION, node if hand_off else None)
+    at, following = tick(number), tick(number) + step
     if careful:
-        return await actor.open("cursor/fire_careful", *arguments, False)
-    return await actor.open("cursor/fire", *arguments)
+        columns = (jobs, [at] * count, [1] * count, [following] * count, None)
+        return await actor.open("cursor/fire_careful", *by, *columns, False)
+    return await actor.open("cursor/fire", *by, jobs, at, None, 1, None, following, None, None)
 
 
 def _handed_off(job: int, number: int, exception: Mapping[str, Any] | None) -> Claim | None:
@@ -155,9 +153,8 @@ async def _refire(actor: Actor, node: int) -> None:
     (cursor,) = await actor.run("cursor/read", [1])
     if cursor["next_tick"] <= tick(1):
         at = cursor["next_tick"]
-        await actor.open(
-            "cursor/fire", node, INCARNATION, None, [1], [at], [cursor["generation"]], [at + SECOND], None,
-        )  # fmt: skip
+        ticks = (at, None, cursor["generation"], None, at + SECOND, None, None)
+        await actor.open("cursor/fire", node, INCARNATION, None, [1], *ticks)
         await actor.commit()
 
 
@@ -246,12 +243,13 @@ async def _try_to_settle(
 ) -> list[Settlement]:
     """Settle; returns what was not this node's to settle."""
     batch = [settlement(claim, node) for claim in claims]
-    statement, columns = settle_statement(batch)
-    if held_open:
-        unmatched = await actor.open(statement.name, node, *columns)
-        await actor.commit()
-    else:
-        unmatched = await actor.run(statement.name, node, *columns)
+    unmatched: list[Any] = []
+    for statement, arguments in settle_statements(batch):
+        if held_open:
+            unmatched += await actor.open(statement.name, node, *arguments)
+            await actor.commit()
+        else:
+            unmatched += await actor.run(statement.name, node, *arguments)
     missed = {(row["job"], row["lane"]) for row in unmatched}
     world.accepted += [(item, node) for item in batch if (item.claim.job, item.claim.lane) not in missed]
     return [item for item in batch if (item.claim.job, item.claim.lane) in missed]

@@ -12,7 +12,7 @@ from tests.interleavings.scenarios import Scenario
 from tests.interleavings.task_rows import held, key
 from tests.interleavings.world import NEW, OLD
 
-SETTLE_OF_TASKS = ("run/settle of tasks", "run/settle_succeeded of tasks")
+SETTLE_OF_TASKS = ("task/settle", "task/settle_succeeded")
 FUNCTION = "enqueue_runs"
 SUBSTITUTE = "enqueue_runs_mutant"
 

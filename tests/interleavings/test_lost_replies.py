@@ -15,7 +15,8 @@ from detent.settings.settings import Settings
 from detent.store import Database, Store
 from detent.store.cursors import Advance
 from detent.store.db import OutcomeUnknown
-from detent.store.live_runs import PlannedRetry, Settlement
+from detent.store.live_runs import PlannedRetry
+from detent.store.settlements import Settlement
 from tests.interleavings.cutting_proxy import CuttingProxy
 from tests.support.factories import LONG_AGO, add_job, add_live_run, add_node
 from tests.support.waiting import until

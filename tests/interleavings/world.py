@@ -28,7 +28,8 @@ from typing import Any, NamedTuple
 from detent.domain.identity import MANUAL, RunKey
 from detent.domain.run import Claim
 from detent.domain.states import CODES, RunStatus
-from detent.store.live_runs import Settlement, by_kind, claims_of, settle_statement
+from detent.store.live_runs import claims_of
+from detent.store.settlements import Settlement, settle_statements
 from detent.store.statement import STATEMENTS
 from detent.store.tasks import TaskHead, claims_of_tasks, release_laned_on
 from tests.support.factories import LONG_AGO
@@ -222,8 +223,7 @@ class Survivor:
         claims = await self._claim_from_backlog() if await self._admin.fetchval(ANY_WAITING) else []
         claims += claims_of(await self._run("run/claim", SURVIVOR, INCARNATION, [1], 1000, False))
         self._world.grant(SURVIVOR, claims)
-        for _, some in by_kind([settlement(claim, SURVIVOR) for claim in claims], lambda item: item.claim):
-            statement, columns = settle_statement(some)
+        for statement, columns in settle_statements([settlement(claim, SURVIVOR) for claim in claims]):
             await self._run(statement.name, SURVIVOR, *columns)
         return bool(claims)
 
@@ -247,7 +247,9 @@ class Survivor:
             if row["next_tick"] is not None and row["next_tick"] <= max(self._world.expected[row["job"]])
         ]
         if due:
-            await self._run("cursor/fire", SURVIVOR, INCARNATION, None, *zip(*sorted(due), strict=True), None)
+            jobs, ticks, generations, following = zip(*sorted(due), strict=True)
+            columns = (jobs, None, ticks, None, generations, None, following, None)
+            await self._run("cursor/fire", SURVIVOR, INCARNATION, None, *columns)
         return bool(due)
 
 

@@ -18,8 +18,8 @@ from detent.errors import Unavailable
 from detent.jobs import JobOperations
 from detent.store import Store, sql
 from detent.store.db import LockTimeout
-from detent.store.live_runs import Settlement
 from detent.store.retention import Part
+from detent.store.settlements import Settlement
 from detent.upkeep.archive import Folder
 from detent.upkeep.retention import Keeper
 from tests.retention.conftest import NODE

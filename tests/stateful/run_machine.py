@@ -18,7 +18,8 @@ from detent.domain.states import CODES, RunStatus
 from detent.store import Database, Store
 from detent.store.db import connect
 from detent.store.limits import REQUEST_LIMITS
-from detent.store.live_runs import PlannedRetry, Settlement
+from detent.store.live_runs import PlannedRetry
+from detent.store.settlements import Settlement
 from tests.stateful.protocol_model import Model, tick
 from tests.support.factories import add_node
 

@@ -14,7 +14,7 @@ from detent.domain.states import CODES, RunStatus
 from detent.jobs import JobOperations
 from detent.store import Store
 from detent.store.cursors import Advance
-from detent.store.live_runs import Settlement
+from detent.store.settlements import Settlement
 
 NODE = 7
 HTTP = HttpTarget(url="http://127.0.0.1:9/")

@@ -11,7 +11,8 @@ from detent.domain.identity import RunKey, decode_run_id
 from detent.domain.run import Claim
 from detent.domain.states import CODES, RunStatus
 from detent.store import Store
-from detent.store.live_runs import PlannedRetry, Settlement
+from detent.store.live_runs import PlannedRetry
+from detent.store.settlements import Settlement
 from detent.store.tasks import TaskHead
 
 NODE = 11

@@ -15,8 +15,9 @@ from detent.errors import NotFound
 from detent.jobs import JobOperations
 from detent.store import Store, sql
 from detent.store.job_search import JobSearch
-from detent.store.live_runs import PlannedRetry, Settlement
+from detent.store.live_runs import PlannedRetry
 from detent.store.pull import Wanted
+from detent.store.settlements import Settlement
 from tests.support.factories import LONG_AGO, add_job, add_live_run, add_node
 from tests.support.waiting import until
 

@@ -52,7 +52,9 @@ FENCES: dict[str, tuple[str, ...]] = {
     # leaders: the node fence, and the compare-and-set on tick and generation
     "cursor/fire": (
         NODE,
-        "FROM batch, fence WHERE c.job = batch.job AND c.next_tick = batch.tick AND c.generation = batch.generation",
+        "c.job = ANY ($4::bigint[]) AND c.next_tick = coalesce($5::timestamptz,",
+        "AND c.generation = coalesce($7::integer,",
+        "AND EXISTS (SELECT FROM fence)",
         LANE,
         OPEN,
         NOT_SUSPENDED,
@@ -148,12 +150,18 @@ FENCES: dict[str, tuple[str, ...]] = {
     "limit/mark_all_runs": ("SET limited = true", "owner IS NOT NULL AND NOT limited", "ORDER BY job, lane FOR UPDATE"),
     "run/start": (*HELD, "owner = $1 FOR UPDATE", "FROM locked WHERE NOT cancel AND NOT begun)) IS TRUE"),
     "run/accompany": ("job = $2 AND lane = $3 AND scheduled_at = $4 AND serial = $5 AND token = $6 AND owner = $1",),
-    "run/settle": (*HELD, "owner = $1 FOR UPDATE"),
-    "run/settle_succeeded": (*HELD, "owner = $1 AND attempt = 1 FOR UPDATE"),
+    # locked in the order of the key because of the settings of its connections (test_plans.py)
+    "run/settle": (
+        "r.job = ANY ($2::bigint[]) AND r.lane = coalesce($3::integer,",
+        "AND r.scheduled_at = coalesce($5::timestamptz,",
+        "AND r.serial = coalesce($7::integer,",
+        "AND r.token = coalesce($9::bigint,",
+        "AND r.owner = $1",
+    ),
     "run/settle_retry": (*HELD, "owner = $1 FOR UPDATE"),
     "run/start of tasks": (*HELD_OF_TASKS, "owner = $1 FOR UPDATE"),
-    "run/settle of tasks": (*HELD_OF_TASKS, "owner = $1 FOR UPDATE"),
-    "run/settle_succeeded of tasks": (*HELD_OF_TASKS, "owner = $1 AND attempt = 1 FOR UPDATE"),
+    "task/settle": (*HELD_OF_TASKS, "owner = $1 FOR UPDATE"),
+    "task/settle_succeeded": (*HELD_OF_TASKS, "owner = $1 AND attempt = 1 FOR UPDATE"),
     "task/settle_retry": (*HELD_OF_TASKS, "owner = $1 FOR UPDATE"),
     "run/give_back": (*HELD, "owner = $1 FOR UPDATE", "token = r.token + 1"),
     "run/put_off": (
@@ -337,7 +345,8 @@ def test_nothing_is_written_by_the_place_of_a_row(name: str) -> None:
 def test_rows_of_live_runs_are_changed_by_their_whole_key(name: str) -> None:
     changes = re.findall(r"(?<!FOR )(?:UPDATE|DELETE FROM) live_runs\b", STATEMENTS[name])
     joined, listed = r"r\.job = \w+\.job AND r\.lane = \w+\.lane", r"\(r\.job, r\.lane\) IN \(SELECT job, lane FROM"
-    by_key = re.findall(f"{joined}|{listed}", STATEMENTS[name])
+    by_batch = r"r\.job = ANY \(\$2::bigint\[\]\) AND r\.lane = coalesce"
+    by_key = re.findall(f"{joined}|{listed}|{by_batch}", STATEMENTS[name])
     assert len(by_key) >= len(changes), f"{name}.sql changes live_runs {len(changes)} times, {len(by_key)} times by key"
 
 

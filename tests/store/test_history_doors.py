@@ -21,9 +21,10 @@ from detent.store.cursors import Advance, Leap
 from detent.store.db import connect
 from detent.store.job_search import JobSearch
 from detent.store.limits import REQUEST_LIMITS
-from detent.store.live_runs import PlannedRetry, Settlement
+from detent.store.live_runs import PlannedRetry
 from detent.store.pull import Report, Wanted
 from detent.store.requests import StoredAnswer
+from detent.store.settlements import Settlement
 from detent.store.statement import STATEMENTS
 from tests.support.factories import LONG_AGO, add_job, add_live_run, add_node, add_task
 
@@ -274,7 +275,7 @@ DOORS: dict[str, Callable[[Any, Store], Awaitable[None]]] = {
     "catch_up/release": catch_up,
     "catch_up/drop": drop_catchups,
     "run/settle": settle,
-    "run/settle_succeeded": settle_succeeded,
+    "run/settle of a success": settle_succeeded,
     "run/settle_retry": settle_retry,
     "run/quarantine": quarantine,
     "run/record_stale": stale,
@@ -288,8 +289,8 @@ DOORS: dict[str, Callable[[Any, Store], Awaitable[None]]] = {
     "task/cancel": cancel_in_the_backlog,
     "task/cancel with an idempotency key": cancel_with_an_idempotency_key,
     "task/cancel_of_jobs": end_in_the_backlog,
-    "run/settle of tasks": settle_a_task,
-    "run/settle_succeeded of tasks": settle_a_task_that_succeeded,
+    "task/settle": settle_a_task,
+    "task/settle_succeeded": settle_a_task_that_succeeded,
     "task/settle_retry": settle_a_retry_of_a_task,
     "run/end_of_deleted_jobs": end_deleted,
     "run/end_of_deleted_jobs by upkeep": end_deleted_by_upkeep,

@@ -19,7 +19,8 @@ from detent.store import Database, Store
 from detent.store.cursors import Advance
 from detent.store.db import MissingHistoryPartition, Rejected, connect
 from detent.store.limits import REQUEST_LIMITS
-from detent.store.live_runs import PlannedRetry, Settlement
+from detent.store.live_runs import PlannedRetry
+from detent.store.settlements import Settlement
 from tests.support.factories import LONG_AGO, add_job, add_live_run, add_node, add_task
 
 NODE = 11

@@ -11,8 +11,8 @@ import pytest
 
 from detent.domain.run import Claim
 from detent.store import Store
-from detent.store.live_runs import Settlement
 from detent.store.queues import QueueRow, ReadyQueue, RunLimits
+from detent.store.settlements import Settlement
 from tests.support.factories import LONG_AGO, add_live_run, add_node, add_queue
 
 NODE, OTHER = 11, 12

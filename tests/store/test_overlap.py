@@ -12,7 +12,8 @@ from detent.domain.identity import MANUAL, RunKey, first_token
 from detent.jobs import JobOperations
 from detent.store import Store
 from detent.store.cursors import Advance, Exceptional
-from detent.store.live_runs import PlannedRetry, Settlement
+from detent.store.live_runs import PlannedRetry
+from detent.store.settlements import Settlement
 from tests.support.factories import LONG_AGO, add_job, add_live_run, add_node
 
 NODE, OTHER = 11, 12

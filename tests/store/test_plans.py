@@ -9,7 +9,7 @@ cost 95 % of the throughput when it was measured; hence the settings, and hence 
 from __future__ import annotations
 
 import json
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Iterator, Sequence
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
@@ -18,7 +18,7 @@ import pytest
 
 from detent.store import sql
 from detent.store.connection_settings import session_settings
-from detent.store.limits import REQUEST_LIMITS
+from detent.store.limits import DEFAULT_TTL, REQUEST_LIMITS, PoolName, pool_limits
 from detent.store.statement import STATEMENTS
 from tests.support.factories import LONG_AGO, add_node
 from tests.support.postgres import run_apart
@@ -33,6 +33,7 @@ HOUR = timedelta(hours=1)
 SECOND = timedelta(seconds=1)
 TOKEN = 1 << 22 | 1
 
+EXPLAIN = "EXPLAIN (ANALYZE, FORMAT JSON, TIMING OFF)"
 FILL_CURSORS = """
 INSERT INTO cursors (job, next_tick, fire_at, queue, schedule, partition)
 SELECT n, at, at, 1, 1, n % 256
@@ -55,10 +56,6 @@ JOBS_HELD = list(range(70_000, 70_000 + BATCH))
 
 # Each statement with the indexes it goes through.
 EXPECTED = {
-    "cursor/fire": {"cursors_pkey"},
-    "cursor/fire_careful": {"cursors_pkey"},
-    "cursor/miss": {"cursors_pkey"},
-    "cursor/look_at_delays": {"cursors_pkey", "live_runs_pkey"},
     "cursor/read_window": {"cursors_due"},
     "cursor/read": {"cursors_pkey"},
     "run/claim": {"live_ready", "live_runs_pkey"},
@@ -69,8 +66,6 @@ EXPECTED = {
     "queue/list_ready": {"live_ready"},
     "queue/read_depths": {"live_ready"},
     "run/start": {"live_runs_pkey"},
-    "run/settle": {"live_runs_pkey"},
-    "run/settle_succeeded": {"live_runs_pkey"},
     "run/settle_retry": {"live_runs_pkey"},
     "run/give_back": {"live_runs_pkey"},
     "run/put_off": {"live_runs_pkey"},
@@ -78,6 +73,18 @@ EXPECTED = {
     "cluster/read_signals": {"cursors_due", "live_ready", "cursors_pkey"},
     "incident/evaluate_expectations": {"expectations_due", "live_runs_pkey", "cursors_pkey"},
 }
+# These are sent on connections that keep their plans (store/limits.py).
+BY_KEY = {
+    "cursor/fire": {"cursors_pkey"},
+    "cursor/fire, mixed": {"cursors_pkey"},
+    "cursor/fire_careful": {"cursors_pkey"},
+    "cursor/miss": {"cursors_pkey"},
+    "cursor/look_at_delays": {"cursors_pkey", "live_runs_pkey"},
+    "run/settle": {"live_runs_pkey"},
+    "run/settle, mixed": {"live_runs_pkey"},
+}
+# The others of them lock their rows before they change them.
+IN_ORDER = {"cursor/fire", "cursor/fire, mixed", "run/settle", "run/settle, mixed"}
 # What is tried again needs a column of the batch, so a plan may compare the batch with itself; but nothing else.
 COMPARED = {"run/settle_retry", "run/put_off"}
 
@@ -93,7 +100,9 @@ def arguments_of(name: str) -> tuple[object, ...]:
     at, zero = all_of(LONG_AGO), all_of(0)
     held = (JOBS_HELD, zero, at, zero, all_of(TOKEN))
     sent: dict[str, tuple[object, ...]] = {
-        "cursor/fire": (NODE, 1, NODE, JOBS_TO_FIRE, ticks, [1], later, None),
+        "cursor/fire": (NODE, 1, NODE, JOBS_TO_FIRE, None, ticks, 1, None, None, later, None),
+        "cursor/fire, mixed": (NODE, 1, NODE, JOBS_TO_FIRE, None, ticks, None, all_of(1), None, later, later),
+        "cursor/fire_careful": (NODE, 1, NODE, JOBS_TO_FIRE, ticks, all_of(1), later, None, True),
         "cursor/miss": (
             NODE, JOBS_TO_FIRE, ticks, all_of(1), later, later, ticks,
             JOBS_TO_FIRE, ticks, ticks, all_of(1), all_of("merged"), JOBS_TO_FIRE, ticks, ticks, all_of(1), False,
@@ -117,21 +126,30 @@ def arguments_of(name: str) -> tuple[object, ...]:
         "run/give_back": (NODE, *held),
         "run/put_off": (NODE, *held, all_of(HOUR)),
         "run/settle": (
-            NODE, JOBS_HELD, at, all_of(TOKEN), at, at, zero, zero, all_of(1),
-            all_of(None), all_of(None), all_of("succeeded"), all_of(None), all_of(None),
+            NODE, JOBS_HELD, 0, None, LONG_AGO, None, 0, None, TOKEN, None, 1, None, None, None, "succeeded", None,
+            None, None, all_of(0.0), all_of(0.0), None, None,
         ),
-        "run/settle_succeeded": (NODE, JOBS_HELD, at, [TOKEN], all_of(0.0), all_of(0.0), [0], [0]),
+        "run/settle, mixed": (
+            NODE, JOBS_HELD, None, zero, None, at, None, zero, None, all_of(TOKEN), None, all_of(2), None,
+            all_of("no"), None, all_of("failed"), None, all_of("no"), all_of(0.0), all_of(0.0), all_of("{}"),
+            all_of("no"),
+        ),
         "run/settle_retry": (NODE, *held, at, at, all_of("failed"), all_of("no"), all_of(HOUR), all_of(None)),
         "run/cancel": (JOBS_HELD, at, zero),
         "cluster/read_signals": (BATCH, 10),
         "incident/evaluate_expectations": (NODE, list(range(256)), BATCH // 2, SECOND),
     }  # fmt: skip
     sent["run/claim, evenly"] = (*sent["run/claim"][:-1], True)
-    return (*sent["cursor/fire"], True) if name == "cursor/fire_careful" else sent[name]
+    return sent[name]
 
 
 async def connect(url: str) -> Any:
     settings = session_settings("detent", REQUEST_LIMITS)
+    return await asyncpg.connect(url, server_settings=settings)
+
+
+async def connect_by_key(url: str) -> Any:
+    settings = session_settings("detent", pool_limits(DEFAULT_TTL)[PoolName.SETTLE])
     return await asyncpg.connect(url, server_settings=settings)
 
 
@@ -280,14 +298,31 @@ async def after_an_idle_night(url_after_an_idle_night: str) -> AsyncIterator[Any
 
 async def plan_of(connection: Any, name: str) -> list[dict[str, Any]]:
     """Every node of the plan by which the statement was just executed; its effects are undone."""
-    text = f"EXPLAIN (ANALYZE, FORMAT JSON, TIMING OFF) {STATEMENTS[name.partition(',')[0]].text}"
     transaction = connection.transaction()
     await transaction.start()
     try:
-        explained = await connection.fetchval(text, *arguments_of(name))
+        explained = await explain(connection, STATEMENTS[name.partition(",")[0]].text, arguments_of(name))
     finally:
         await transaction.rollback()
     return list(nodes_of(json.loads(explained)[0]["Plan"]))
+
+
+async def explain(connection: Any, text: str, arguments: Sequence[object]) -> str:
+    """By a plan for these arguments; on a connection that keeps plans, by the one that was made when it first saw this
+    statement."""
+    explained: str
+    if await connection.fetchval("SHOW plan_cache_mode") == "force_custom_plan":
+        explained = await connection.fetchval(f"{EXPLAIN} {text}", *arguments)
+        return explained
+    if not await connection.fetchval("SELECT count(*) FROM pg_prepared_statements WHERE name = 'kept'"):
+        await connection.execute(f"PREPARE kept AS {text}")
+    types = await connection.fetchval("SELECT parameter_types::text[] FROM pg_prepared_statements WHERE name = 'kept'")
+    literals = [
+        await connection.fetchval(f"SELECT quote_nullable($1::{of}::text)", value)
+        for of, value in zip(types, arguments, strict=True)
+    ]
+    explained = await connection.fetchval(f"{EXPLAIN} EXECUTE kept ({', '.join(literals)})")
+    return explained
 
 
 def nodes_of(plan: dict[str, Any]) -> Iterator[dict[str, Any]]:
@@ -320,7 +355,7 @@ def max_compared(nodes: list[dict[str, Any]]) -> float:
 def judge(name: str, nodes: list[dict[str, Any]]) -> None:
     assert not sequential(nodes) & {"cursors", "live_runs", "run_history", "attempts"}, name
     indexes = {node["Index Name"] for node in nodes if node.get("Index Name") and node["Actual Loops"]}
-    assert EXPECTED[name] <= indexes, name
+    assert (EXPECTED | BY_KEY)[name] <= indexes, name
     # A fire probes the lanes of its jobs, a claim finds its runs and then updates them: twice a batch, and not more.
     for table in ("cursors", "live_runs"):
         assert rows_read(nodes, table) <= 6 * BATCH, (name, table)
@@ -365,6 +400,51 @@ async def test_a_hot_statement_probes_indexes_when_all_are_due_that_were_not_whe
 async def test_a_hot_statement_probes_indexes_before_the_planner_has_looked(without_statistics: Any, name: str) -> None:
     """Without statistics, every condition on a column halves or decimates an estimate."""
     judge(name, await plan_of(without_statistics, name))
+
+
+def judge_order(nodes: list[dict[str, Any]]) -> None:
+    """Rows of the queue are locked as they are found: in the order of their keys, as by everyone else."""
+    changed = {"Delete": ("live_runs", "live_runs_pkey"), "Update": ("cursors", "cursors_pkey")}
+    for table, index in (changed[node["Operation"]] for node in nodes if node.get("Operation") in changed):
+        (scan,) = [node for node in nodes if node.get("Relation Name") == table and "Scan" in node["Node Type"]]
+        assert (scan["Node Type"], scan["Index Name"]) == ("Index Scan", index)
+        assert scan["Scan Direction"] == "Forward"
+
+
+@pytest.mark.parametrize("name", BY_KEY)
+@pytest.mark.parametrize("situation", ["url", "url_with_one_run", "url_with_a_herd", "url_without_statistics"])
+async def test_a_kept_plan_probes_the_key_in_its_order(
+    situation: str, name: str, request: pytest.FixtureRequest
+) -> None:
+    connection = await connect_by_key(request.getfixturevalue(situation))
+    try:
+        for _ in range(2):
+            nodes = await plan_of(connection, name)
+            judge(name, nodes)
+            if name in IN_ORDER:
+                judge_order(nodes)
+    finally:
+        await connection.close()
+
+
+@pytest.mark.parametrize("name", BY_KEY)
+async def test_a_plan_that_was_kept_when_the_queue_was_empty_probes_the_key_in_its_order(
+    url_after_an_idle_night: str, name: str
+) -> None:
+    connection = await connect_by_key(url_after_an_idle_night)
+    try:
+        await empty_the_queue(connection)
+        await plan_of(connection, name)
+        transaction = connection.transaction()
+        await transaction.start()
+        await refill_the_queue(connection)
+        nodes = await plan_of(connection, name)
+        await transaction.rollback()
+    finally:
+        await connection.close()
+    judge(name, nodes)
+    if name in IN_ORDER:
+        judge_order(nodes)
 
 
 async def test_the_room_under_a_limit_is_counted_from_the_runs_that_are_under_it(full: Any) -> None:

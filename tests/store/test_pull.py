@@ -14,9 +14,9 @@ from detent.domain.run import Claim
 from detent.domain.states import CODES, RunStatus
 from detent.jobs import JobOperations
 from detent.store import Store, sql
-from detent.store.live_runs import Settlement
 from detent.store.nodes import CRASH_CAP
 from detent.store.pull import PullBeat, Pulled, Report, Wanted
+from detent.store.settlements import Settlement
 from tests.support.factories import LONG_AGO, add_job, add_live_run, add_node, add_queue
 from tests.support.waiting import until
 

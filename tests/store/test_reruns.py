@@ -16,7 +16,7 @@ from detent.jobs import JobOperations
 from detent.store import Store, reruns
 from detent.store.cursors import Advance
 from detent.store.dead_letters import DeadLetterChunk, DeadLetterFilter
-from detent.store.live_runs import Settlement
+from detent.store.settlements import Settlement
 from detent.store.statement import STATEMENTS
 from detent.store.tasks import trigger
 from tests.support.factories import add_job, add_live_run, add_node

@@ -10,8 +10,9 @@ import pytest
 from detent.domain.job import HttpTarget, JobSpec
 from detent.domain.run import Claim, Failed
 from detent.store import Store
-from detent.store.live_runs import PlannedRetry, Settlement
+from detent.store.live_runs import PlannedRetry
 from detent.store.nodes import CRASH_CAP, RESCUE_BATCH, Rescued
+from detent.store.settlements import Settlement
 from detent.worker.settle import decide
 from tests.support.factories import LONG_AGO, add_live_run, add_node
 

@@ -17,7 +17,8 @@ from detent.errors import Conflict, NotFound
 from detent.jobs import JobOperations
 from detent.store import Store, history
 from detent.store import sql as statements
-from detent.store.live_runs import PlannedRetry, Settlement
+from detent.store.live_runs import PlannedRetry
+from detent.store.settlements import Settlement
 from tests.support.factories import add_job, add_live_run, add_node
 from tests.support.waiting import until
 

@@ -17,7 +17,8 @@ from detent.runtime import failpoints
 from detent.runtime.wakeups import Wakeups
 from detent.store import Store
 from detent.store.db import OutcomeUnknown, Rejected
-from detent.store.live_runs import PlannedRetry, Settlement
+from detent.store.live_runs import PlannedRetry
+from detent.store.settlements import Settlement
 from detent.telemetry.metrics import Metrics
 from detent.worker.settle import Settler
 from tests.support.factories import LONG_AGO, add_live_run, add_node

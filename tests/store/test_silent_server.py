@@ -16,7 +16,7 @@ from detent.store import listen, sql
 from detent.store.db import Database, OutcomeUnknown, PoolName
 from detent.store.effects import EffectPool
 from detent.store.limits import STANDARD
-from detent.store.live_runs import Settlement
+from detent.store.settlements import Settlement
 from tests.support.factories import LONG_AGO
 from tests.support.fleet.network import HOLD, REPLIES, SWALLOW, Link, Links
 from tests.support.waiting import until

@@ -12,7 +12,8 @@ from detent.domain.identity import RunKey
 from detent.domain.run import Claim
 from detent.domain.states import CODES, END_CODES, FINAL, OPEN, TRANSITIONS, Event, RunStatus
 from detent.store import Store
-from detent.store.live_runs import PlannedRetry, Settlement
+from detent.store.live_runs import PlannedRetry
+from detent.store.settlements import Settlement
 from tests.support.factories import LONG_AGO, add_live_run, add_node
 
 NODE = 11

@@ -14,7 +14,7 @@ from detent.domain.states import RunStatus
 from detent.errors import Conflict
 from detent.jobs import JobOperations
 from detent.store import Store, sql
-from detent.store.live_runs import Settlement
+from detent.store.settlements import Settlement
 from tests.store.on_demand import (
     NODE,
     OTHER,

@@ -11,7 +11,8 @@ from detent.domain.job import HttpTarget, JobSpec
 from detent.domain.run import Cancelled, Claim, Committed, Failed, Outcome, Succeeded
 from detent.domain.states import CODES, RunStatus
 from detent.errors import Retry
-from detent.store.live_runs import PlannedRetry, Settlement
+from detent.store.live_runs import PlannedRetry
+from detent.store.settlements import Settlement
 from detent.targets.exceptions import kinds_of
 from detent.worker.settle import decide
 

@@ -32,7 +32,7 @@ from detent.sdk.app import Detent
 from detent.sdk.serving import HOOK_SECONDS, ServedApp
 from detent.store.effects import EffectPool
 from detent.store.limits import work_limits
-from detent.store.live_runs import Settlement
+from detent.store.settlements import Settlement
 from detent.targets.frames import (
     LENGTH_BYTES,
     Ask,

@@ -9,7 +9,7 @@ from typing import NamedTuple
 from detent.domain.misfire import MAX_MISSED, RUN_ONCE, CatchUp, MissedRange
 from detent.domain.schedule import Schedule
 from detent.store import sql
-from detent.store.arrays import columns, one_for_all
+from detent.store.arrays import agreed, columns
 from detent.store.db import Database, PoolName, Row
 from detent.store.stored_schedules import MAX_CACHED, LoadedSchedules, UnreadableSchedule, read_schedule
 from detent.telemetry.log import logger
@@ -150,7 +150,7 @@ class CursorStore:
             batched: tuple[object, ...] = (jobs, ticks, generations, nexts, later, patient)
             rows = await self._database.fetch_guarded(PoolName.FIRE, sql.cursor.FIRE_CAREFUL, "S4", "S5", *by, *batched)
         else:
-            batched = (jobs, one_for_all(ticks), one_for_all(generations), one_for_all(nexts), later)
+            batched = (jobs, *agreed(ticks), *agreed(generations), *agreed(nexts), later)
             rows = await self._database.fetch_guarded(PoolName.FIRE, sql.cursor.FIRE, "S4", "S5", *by, *batched)
         return [Exceptional(row["job"], row["lane"], row["why"]) for row in rows]
 

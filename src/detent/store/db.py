@@ -52,7 +52,8 @@ MAX_MISSING_PARTITIONS = 400
 Sizes = Mapping[PoolName, tuple[int, float]]
 POOLS: Sizes = {
     PoolName.FIRE: (2, 0.0),
-    PoolName.WORK: (4, 0.0),
+    PoolName.SETTLE: (2, 0.0),
+    PoolName.WORK: (3, 0.0),
     PoolName.FAILOVER: (1, 0.0),
     PoolName.REQUEST: (5, 60.0),
     PoolName.SEPARATE: (2, 60.0),

@@ -24,9 +24,9 @@ from detent.store import sql
 from detent.store.connection_settings import network_settings
 from detent.store.db import MissingHistoryPartition, keep, translate
 from detent.store.limits import StatementLimits, milliseconds
-from detent.store.live_runs import Settlement, settle_columns
 from detent.store.pooler import HandlerConnection, role_settings
 from detent.store.servers import NoConnectionLeft, servers_of
+from detent.store.settlements import Settlement, settle_statements
 from detent.store.statement import Statement
 
 # How long a handler waits if the server has no free connection.
@@ -128,8 +128,8 @@ class EffectPool:
                 sql.database.USE_SETTLE_SETTINGS.text, self._schema, milliseconds(self._limits.lock)
             )
             now = await connection.fetchval("SELECT clock_timestamp()")
-            unsettled = await connection.fetch(sql.run.SETTLE.text, node, *settle_columns([settlement(now)]))
-            if unsettled:
+            [(statement, arguments)] = settle_statements([settlement(now)])
+            if await connection.fetch(statement.text, node, *arguments):
                 raise OwnershipLost("This run was cancelled or reassigned before it could commit: nothing was written.")
 
     # -- the ledger: steps of runs, and effects that happen once

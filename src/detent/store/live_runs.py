@@ -5,21 +5,21 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Sequence
 from datetime import datetime, timedelta
 from functools import partial
-from typing import TYPE_CHECKING, Literal, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Literal, NamedTuple
 
 import msgspec
 
-from detent.domain.identity import FIRST_TASK_LANE, RunKey
+from detent.domain.identity import RunKey
 from detent.domain.job import Definition, JobSpec
 from detent.domain.references import refers
 from detent.domain.run import Claim
-from detent.domain.states import CODES, RunStatus
 from detent.runtime.bisection import halve_until_alone
 from detent.store import sql
 from detent.store.arrays import one_for_all
 from detent.store.connection import Connection
-from detent.store.db import Database, OutcomeUnknown, PoolName, Rejected, Row
+from detent.store.db import Database, PoolName, Rejected, Row
 from detent.store.run_rows import key_of
+from detent.store.settlements import Settlement, by_kind, key_columns, settle_statements
 from detent.store.statement import Statement
 from detent.store.upkeep import RUNS_CHANNEL
 from detent.telemetry.log import logger
@@ -34,8 +34,6 @@ MAX_PROMOTED = 1000
 # On-demand runs that wait, of which one call cancels some.
 CANCEL_BATCH = 1000
 MAX_CANCELLED = 10_000
-SUCCEEDED = CODES[RunStatus.SUCCEEDED]
-PLAIN_COLUMNS = 7
 MAX_SPECS = 1_000
 # Memory of a definition in bytes: always 400 (measured), and more if no other job has the same text (1,280 in total for
 # a text of 105 characters, 2,410 for one of 427).
@@ -44,26 +42,8 @@ SPEC_BYTES = 500
 CHARACTER_BYTES = 4
 
 StartVerdict = Literal["go", "cancel", "begun"]
-Item = TypeVar("Item")
 Fetch = Callable[..., Awaitable[list[Row]]]
 """Sends a statement with its arguments, and returns the rows."""
-
-
-class Settlement(NamedTuple):
-    """The end of a run: its claim, when it ran, and the final status with its texts. `target` is for metrics only,
-    `name` for the log: that of the job."""
-
-    claim: Claim
-    started: datetime
-    finished: datetime
-    status: int
-    reason: str | None = None
-    result: str | None = None
-    outcome: str = "succeeded"
-    error: str | None = None
-    target: Kind = "unknown"
-    traceback: str | None = None
-    name: str | None = None
 
 
 class PlannedRetry(NamedTuple):
@@ -106,7 +86,7 @@ class LiveRunStore:
         for of_tasks, some in by_kind(list(zip(claims, flags, strict=True)), lambda pair: pair[0]):
             statement = sql.run.START_TASKS if of_tasks else sql.run.START
             claimed, alone_flags = zip(*some, strict=True)
-            rows = await self._database.fetch(PoolName.WORK, statement, node, *_columns(claimed), alone_flags)
+            rows = await self._database.fetch(PoolName.WORK, statement, node, *key_columns(claimed), alone_flags)
             verdicts |= {(row["job"], row["lane"]): row["verdict"] for row in rows}
         return verdicts
 
@@ -116,7 +96,7 @@ class LiveRunStore:
         await self._database.fetch(PoolName.WORK, sql.run.ACCOMPANY, node, *run)
 
     async def give_back(self, node: int, claims: Sequence[Claim]) -> set[tuple[int, int]]:
-        return _addresses(await self._database.fetch(PoolName.WORK, sql.run.GIVE_BACK, node, *_columns(claims)))
+        return _addresses(await self._database.fetch(PoolName.WORK, sql.run.GIVE_BACK, node, *key_columns(claims)))
 
     async def put_off(self, node: int, batch: Sequence[tuple[Claim, timedelta]]) -> set[tuple[int, int]]:
         """As `give_back`, and each run waits for so long before it can be claimed again."""
@@ -124,23 +104,22 @@ class LiveRunStore:
         for of_tasks, some in by_kind(batch, lambda pair: pair[0]):
             claims, delays = zip(*some, strict=True)
             statement = sql.task.PUT_OFF if of_tasks else sql.run.PUT_OFF
-            rows += await self._database.fetch(PoolName.WORK, statement, node, *_columns(claims), delays)
+            rows += await self._database.fetch(PoolName.WORK, statement, node, *key_columns(claims), delays)
         return _addresses(rows)
 
     async def settle(self, node: int, batch: Sequence[Settlement]) -> list[Settlement]:
         """End a batch of runs; returns those that no longer belong to this node."""
         unsettled: set[tuple[int, int]] = set()
-        for _, some in by_kind(batch, _claim_of):
-            statement, columns = settle_statement(some)
-            rows = await self._database.fetch_guarded(PoolName.WORK, statement, "", "W5", node, *columns)
+        for statement, arguments in settle_statements(batch):
+            rows = await self._database.fetch_guarded(PoolName.SETTLE, statement, "", "W5", node, *arguments)
             unsettled |= _addresses(rows)
         return [item for item in batch if (item.claim.job, item.claim.lane) in unsettled] if unsettled else []
 
     async def retry(self, node: int, batch: Sequence[PlannedRetry]) -> list[PlannedRetry]:
         """Record failed attempts and schedule the next; returns those that no longer belong to this node."""
         unsettled: set[tuple[int, int]] = set()
-        for of_tasks, some in by_kind(batch, _claim_of):
-            jobs, lanes, ats, serials, tokens = _columns([item.claim for item in some])
+        for of_tasks, some in by_kind(batch, lambda item: item.claim):
+            jobs, lanes, ats, serials, tokens = key_columns([item.claim for item in some])
             _, started, finished, outcomes, errors, delays, _, tracebacks, _ = zip(*some, strict=True)
             rows = await self._database.fetch_guarded(
                 PoolName.WORK, sql.task.SETTLE_RETRY if of_tasks else sql.run.SETTLE_RETRY, "", "W5",
@@ -153,13 +132,13 @@ class LiveRunStore:
     async def committed(self, claims: Sequence[Claim]) -> list[bool]:
         """For each claim that matched no live run: True if its settle had committed before (the reply was lost), False
         if it is stale."""
-        jobs, _, ats, serials, tokens = _columns(claims)
+        jobs, _, ats, serials, tokens = key_columns(claims)
         rows = await self._database.fetch(PoolName.WORK, sql.run.FIND_SETTLED, jobs, ats, serials, tokens)
         found = {row["position"] for row in rows}
         return [position in found for position in range(1, len(claims) + 1)]
 
     async def record_stale(self, node: int, late: Sequence[Settlement | PlannedRetry | Acceptance]) -> None:
-        jobs, _, ats, serials, tokens = _columns([item.claim for item in late])
+        jobs, _, ats, serials, tokens = key_columns([item.claim for item in late])
         await self._database.fetch(
             PoolName.WORK, sql.run.RECORD_STALE, node, jobs, ats, serials, tokens,
             [item.started for item in late], [item.finished for item in late],
@@ -342,48 +321,6 @@ def _fetch_on(connection: Connection) -> Fetch:
     return fetch
 
 
-def settle_statement(batch: Sequence[Settlement]) -> tuple[Statement, tuple[Sequence[object], ...]]:
-    """The statement that ends these runs, which are all of tasks or all not, and its arrays."""
-    columns = settle_columns(batch)
-    of_tasks = batch[0].claim.lane >= FIRST_TASK_LANE
-    if not all(map(_is_plain, batch)):
-        return sql.run.SETTLE_TASKS if of_tasks else sql.run.SETTLE, columns
-    jobs, ats, tokens, _, _, lanes, serials = columns[:PLAIN_COLUMNS]
-    times = ([item.started.timestamp() for item in batch], [item.finished.timestamp() for item in batch])
-    alike = (one_for_all(ats), one_for_all(tokens), *times, one_for_all(lanes), one_for_all(serials))
-    return sql.run.SETTLE_SUCCEEDED_TASKS if of_tasks else sql.run.SETTLE_SUCCEEDED, (jobs, *alike)
-
-
-def by_kind(batch: Sequence[Item], claim_of: Callable[[Item], Claim]) -> list[tuple[bool, Sequence[Item]]]:
-    """The runs that are not of tasks, and those that are, as far as there are any: each has its own statements."""
-    of_tasks = [claim_of(item).lane >= FIRST_TASK_LANE for item in batch]
-    if not any(of_tasks) or all(of_tasks):
-        return [(of_tasks[0], batch)] if batch else []
-    pairs = list(zip(of_tasks, batch, strict=True))
-    return [(kind, [item for is_task, item in pairs if is_task is kind]) for kind in (False, True)]
-
-
-def _claim_of(item: Settlement | PlannedRetry) -> Claim:
-    return item.claim
-
-
-def settle_columns(batch: Sequence[Settlement]) -> tuple[Sequence[object], ...]:
-    """The arrays of the settle statement; also used inside a handler's own transaction."""
-    claims, started, finished, statuses, reasons, results, outcomes, errors, _, tracebacks, _ = zip(*batch, strict=True)
-    jobs, lanes, ats, serials, tokens = _columns(claims)
-    texts = (reasons, results, outcomes, errors, tracebacks)
-    return jobs, ats, tokens, started, finished, lanes, serials, statuses, *texts
-
-
-def _is_plain(item: Settlement) -> bool:
-    """A success at the first attempt, without result or reason."""
-    return item.status == SUCCEEDED and item.result is None and item.reason is None and item.claim.attempt == 1
-
-
-def _columns(claims: Sequence[Claim]) -> tuple[Sequence[object], ...]:
-    return tuple(zip(*((c.job, c.lane, c.scheduled_at, c.serial, c.token) for c in claims), strict=True))
-
-
 def claims_of(rows: Sequence[Row]) -> list[Claim]:
     return [Claim(*row.values()) for row in rows]
 
@@ -394,6 +331,3 @@ def _owners(rows: Sequence[Row]) -> dict[RunKey, int | None]:
 
 def _addresses(rows: list[Row]) -> set[tuple[int, int]]:
     return {(row["job"], row["lane"]) for row in rows}
-
-
-__all__ = ["LiveRunStore", "OutcomeUnknown", "PlannedRetry", "Settlement", "settle_columns", "settle_statement"]

@@ -12,7 +12,7 @@ from detent.domain.run import Call
 from detent.domain.states import END_CODES, Event
 from detent.errors import OwnershipLost
 from detent.store.effects import EffectPool
-from detent.store.live_runs import Settlement
+from detent.store.settlements import Settlement
 from detent.targets.output import AttemptOutput
 from detent.worker.held import HeldRun
 from detent.worker.output import OutputWriter

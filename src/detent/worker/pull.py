@@ -27,8 +27,9 @@ from detent.runtime.bisection import halve_until_alone
 from detent.runtime.service import Batcher
 from detent.store import Store
 from detent.store.db import OutcomeUnknown, PoolName, Rejected
-from detent.store.live_runs import PlannedRetry, Settlement
+from detent.store.live_runs import PlannedRetry
 from detent.store.pull import Expired, Extended, LeasedRun, PullBeat, Recorded, Report
+from detent.store.settlements import Settlement
 from detent.store.tasks import Freed
 from detent.store.tenant_wall import walled
 from detent.store.upkeep import RUNS_CHANNEL

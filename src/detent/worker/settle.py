@@ -27,8 +27,9 @@ from detent.runtime.bisection import halve_until_alone
 from detent.runtime.wakeups import Wakeups
 from detent.store import Store
 from detent.store.db import Rejected
-from detent.store.live_runs import PlannedRetry, Settlement
+from detent.store.live_runs import PlannedRetry
 from detent.store.pull import Acceptance
+from detent.store.settlements import Settlement
 from detent.targets.exceptions import describe
 from detent.targets.text import storable_text
 from detent.telemetry import transitions

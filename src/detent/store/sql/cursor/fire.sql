@@ -1,25 +1,23 @@
 -- The fire: fence, compare-and-set of a batch of cursors, and their runs, in one statement.
--- $1 node, $2 incarnation, $3 hand off to (node or NULL); arrays sorted by job: $4 job, $5 tick, $6 generation, $7 next
--- tick, $8 its fire_at (a NULL array: no jitter in the whole batch). $5, $6 and $7 may have a single element that
--- applies to all: jobs that are due together mostly agree, and sending an array costs the node more than anything else
--- it does for this statement.
+-- $1 node, $2 incarnation, $3 hand off to (node or NULL), $4 the jobs, sorted. Of what they mostly agree in, one value
+-- for all, or NULL and an array: $5 and $6 tick, $7 and $8 generation, $9 and $10 next tick (NULL: none follows).
+-- $11 array of fire_at; NULL: no jitter in the whole batch. Sending an array costs the node more than anything else it
+-- does for this statement. width_bucket finds the place of a job in the arrays, as in run/settle.
 -- Returns the exceptions only; an empty answer means that every tick became a run in lane 0.
 -- A token is the incarnation shifted by 22 bits, and a counter in those 22 bits. Status 4 is skipped.
 WITH fence AS MATERIALIZED (                 -- waits for an eviction of this node, or makes the eviction wait
     SELECT node FROM nodes WHERE node = $1 AND NOT evicted FOR KEY SHARE),
-batch AS MATERIALIZED (
-    SELECT job, CASE WHEN cardinality($5::timestamptz[]) = 1 THEN ($5::timestamptz[])[1] ELSE tick END AS tick,
-           CASE WHEN cardinality($6::integer[]) = 1 THEN ($6::integer[])[1] ELSE generation END AS generation,
-           CASE WHEN cardinality($7::timestamptz[]) = 1 THEN ($7::timestamptz[])[1] ELSE next_tick END AS next_tick,
-           fire_at
-      FROM unnest($4::bigint[], $5::timestamptz[], $6::integer[], $7::timestamptz[], $8::timestamptz[])
-        AS t (job, tick, generation, next_tick, fire_at)),
 moved AS (
     UPDATE cursors c
-       SET next_tick = batch.next_tick, fire_at = coalesce(batch.fire_at, batch.next_tick), last_tick = batch.tick,
-           ended = batch.next_tick IS NULL
-      FROM batch, fence
-     WHERE c.job = batch.job AND c.next_tick = batch.tick AND c.generation = batch.generation
+       SET next_tick = coalesce($9::timestamptz, ($10::timestamptz[])[width_bucket(c.job, $4::bigint[])]),
+           fire_at = coalesce(($11::timestamptz[])[width_bucket(c.job, $4::bigint[])], $9::timestamptz,
+                              ($10::timestamptz[])[width_bucket(c.job, $4::bigint[])]),
+           last_tick = c.next_tick,
+           ended = coalesce($9::timestamptz, ($10::timestamptz[])[width_bucket(c.job, $4::bigint[])]) IS NULL
+     WHERE c.job = ANY ($4::bigint[])
+       AND c.next_tick = coalesce($5::timestamptz, ($6::timestamptz[])[width_bucket(c.job, $4::bigint[])])
+       AND c.generation = coalesce($7::integer, ($8::integer[])[width_bucket(c.job, $4::bigint[])])
+       AND EXISTS (SELECT FROM fence)
        -- Never early; now() is when the statement began, so waiting is safe. coalesce keeps the planner from the index
        -- on fire_at: with statistics from a time when nothing was due, that index seems the quickest way (the loop fell
        -- from 38,000 runs/s to 4,000).
@@ -29,7 +27,7 @@ moved AS (
        -- row in 200 of each, and with three of them preferred a sequential scan (the first herd fell to 5,000 runs/s).
        AND num_nonnulls(c.runs_left, c.key_limit, c.key_rate) = 0 AND NOT c.skips AND NOT c.crowded
        AND (SELECT held_at IS NULL FROM cluster) AND c.queue <> ALL (ARRAY(SELECT queue FROM suspended_queues))
-    RETURNING c.job, batch.tick, c.queue, c.revision, c.lanes, c.priority, c.once),
+    RETURNING c.job, c.last_tick AS tick, c.queue, c.revision, c.lanes, c.priority, c.once),
 placed AS MATERIALIZED (
     -- The lane by overlap policy. SKIP (lanes = 1): lane 0. QUEUE and REPLACE (lanes < 0): lane 0 where the job has no
     -- other run, else the negative lane in which runs wait. ALLOW: the lowest free lane; triggers take the highest, so
@@ -53,7 +51,7 @@ queued AS (                                  -- another run took lane 0 meanwhil
     ON CONFLICT (job, lane) DO NOTHING RETURNING job, lane),
 made AS (SELECT * FROM inserted UNION ALL SELECT * FROM queued),
 counts AS MATERIALIZED (                     -- as a rule all three are equal, and nothing below has to be searched
-    SELECT (SELECT count(*) FROM batch) AS sent, (SELECT count(*) FROM moved) AS moved,
+    SELECT cardinality($4::bigint[]) AS sent, (SELECT count(*) FROM moved) AS moved,
            (SELECT count(*) FROM made) AS made),
 history AS (
     INSERT INTO run_history (job, scheduled_at, finished_at, serial, revision, status, reason)
@@ -64,5 +62,5 @@ history AS (
 SELECT job, lane, NULL AS why FROM made WHERE lane <> 0
 UNION ALL SELECT job, NULL, 'overlap' FROM moved
            WHERE (SELECT made < moved FROM counts) AND job NOT IN (SELECT job FROM made)
-UNION ALL SELECT job, NULL, 'refused' FROM batch
+UNION ALL SELECT job, NULL, 'refused' FROM unnest($4::bigint[]) AS job
            WHERE (SELECT moved < sent FROM counts) AND job NOT IN (SELECT job FROM moved)

@@ -16,7 +16,7 @@ recorded_attempts AS (
     INSERT INTO attempts (job, scheduled_at, serial, token, node, started_at, finished_at, attempt, outcome, error,
                           traceback)
     SELECT job, scheduled_at, serial, token, $1, started, finished, attempt, outcome, error, traceback FROM locked),
-deleted AS (                                 -- by lane, as in run/settle of tasks
+deleted AS (                                 -- by lane, as in task/settle
     DELETE FROM live_runs r WHERE r.lane >= 32768 AND r.lane = ANY (ARRAY(SELECT lane FROM locked))
        AND ((r.job, r.lane) IN (SELECT job, lane FROM locked)) IS TRUE RETURNING r.job, r.lane),
 history AS (

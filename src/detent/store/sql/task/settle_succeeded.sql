@@ -1,4 +1,4 @@
--- As run/settle, for runs that succeeded at the first attempt and have no result: nearly all of them. Without five
+-- As task/settle, for runs that succeeded at the first attempt and have no result: nearly all of them. Without five
 -- arrays and without attempts it costs a third less. $1 node; arrays: $2 job, $3 scheduled_at, $4 token, $5 started, $6
 -- finished (both in seconds since 1970, which cost the node half as much to send), $7 lane, $8 serial; $3, $4, $7 and
 -- $8 may have a single element that applies to all, as in the fire. Status 1 is succeeded.
@@ -20,7 +20,8 @@ locked AS MATERIALIZED (
            AND token = batch.token AND owner = $1 AND attempt = 1 FOR UPDATE) r),
 deleted AS (
     DELETE FROM live_runs r
-     WHERE r.job = ANY (ARRAY(SELECT job FROM locked)) AND ((r.job, r.lane) IN (SELECT job, lane FROM locked)) IS TRUE
+     WHERE r.lane >= 32768 AND r.lane = ANY (ARRAY(SELECT lane FROM locked))
+       AND ((r.job, r.lane) IN (SELECT job, lane FROM locked)) IS TRUE
     RETURNING r.job, r.lane),
 history AS (
     INSERT INTO run_history (job, scheduled_at, token, node, started_at, finished_at, serial, revision, attempt, status,
