@@ -58,10 +58,8 @@ async def test_a_message_that_is_no_offer_of_its_queue_is_dropped(rabbitmq_serve
             await channel.basic_publish(body, routing_key=f"detent.{cluster}.{QUEUE}.normal")
         held = await take_all(transport, 1)
         assert jobs_of(held) == [1]
-        assert await transport.take([QUEUE], 1, NOW, 0.5) == []
+        assert await transport.take([QUEUE, OTHER_QUEUE], 1, NOW, 0.5) == []
         await transport.finish(held)
-    async with opened(rabbitmq_server, cluster) as transport:
-        assert (await transport.depth([QUEUE]))[QUEUE].offers == 0
 
 
 @pytest.mark.parametrize("created_by_others", [False, True])
