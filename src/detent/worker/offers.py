@@ -77,7 +77,7 @@ class OfferTaker:
 
     def poll_every(self, usual: float) -> float:
         """How often the worker claims without being asked."""
-        return usual if self._link.up else min(usual, POLL_WHILE_AWAY)
+        return usual if self._link.steady else min(usual, POLL_WHILE_AWAY)
 
     def interrupt(self) -> None:
         """Stop waiting for offers: the worker drains, or ends. An offer that was just taken returns to others."""
