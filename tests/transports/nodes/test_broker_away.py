@@ -11,6 +11,7 @@ import pytest
 
 from detent.domain.offer import RunOffer
 from detent.node.session import Session
+from detent.transports.transport import Transport
 from tests.session.test_session import soon
 from tests.support import factories
 from tests.support.relay import relay_to
@@ -139,3 +140,25 @@ async def test_doubled_reordered_and_stale_offers_start_each_run_once(
     await until(lambda: sum(one._metrics.offers_taken for one in workers) >= len(sent), 20)
     assert apart.target.called_once_each(20)
     assert await look.fetchval("SELECT count(*) FROM attempts WHERE outcome = 'stale'") == 0
+
+
+async def test_offers_with_numbers_that_no_run_has_are_dropped(
+    apart: Apart, look: Any, connect: Connect, cluster_of: str
+) -> None:
+    scheduler = await apart.scheduler()
+    tick = await add_ticks(look, scheduler, 5)
+    await apart.waiting(5)
+    await until(lambda: scheduler._metrics.offers_sent >= 5)
+    (queue,) = {row["queue"] for row in await look.fetch("SELECT queue FROM live_runs")}
+    strange = [RunOffer(queue, job, lane, tick, 0, 1, 1, 5, tick) for job, lane in ((2**70, 0), (1, 2**40), (1, -1))]
+    broker = await connect(cluster_of)
+    await broker.send(strange)
+    worker = await apart.worker()
+    await apart.ended(5)
+    await until(lambda: worker._metrics.offers_taken >= len(strange))
+    await until(lambda: _has_none(broker, queue), what="the offers to be gone")
+    assert apart.target.called_once_each(5)
+
+
+async def _has_none(broker: Transport, queue: int) -> bool:
+    return (await broker.depth([queue]))[queue].offers == 0
