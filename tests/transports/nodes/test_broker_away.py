@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 import random
+from collections.abc import AsyncIterator, Awaitable
 from datetime import datetime
 from typing import Any
 
@@ -11,10 +13,12 @@ import pytest
 
 from detent.domain.offer import RunOffer
 from detent.node.session import Session
-from detent.transports.transport import Transport
+from detent.scheduler import offering
+from detent.transports import redis
+from detent.transports.transport import Transport, TransportAwayError
 from tests.session.test_session import soon
 from tests.support import factories
-from tests.support.relay import relay_to
+from tests.support.relay import Relay, relay_to
 from tests.support.waiting import until
 from tests.transports.carriers import Carrier
 from tests.transports.conftest import Connect
@@ -162,3 +166,47 @@ async def test_offers_with_numbers_that_no_run_has_are_dropped(
 
 async def _has_none(broker: Transport, queue: int) -> bool:
     return (await broker.depth([queue]))[queue].offers == 0
+
+
+@pytest.fixture
+async def hanging(carrier: Carrier, apart: Apart, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Relay]:
+    """A relay to Redis. When it stops to answer, calls end after a minute, and so not by themselves in a test."""
+    if carrier.broker_name != "redis":
+        pytest.skip("the same with all brokers")
+    monkeypatch.setattr(redis, "ANSWER_SECONDS", 60.0)
+    async with relay_to(carrier.broker.port) as relay:
+        apart.address = carrier.address(port=relay.port)
+        yield relay
+
+
+async def test_a_scheduler_that_stops_hands_its_partitions_over_while_the_broker_hangs(
+    apart: Apart, look: Any, hanging: Relay, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(offering, "FINISH_SECONDS", 60.0)
+    scheduler = await apart.scheduler()
+    hanging.answers = False
+    await add_ticks(look, scheduler, 5)
+    await apart.waiting(5)
+    closing = asyncio.create_task(scheduler.close(0))
+    led = "SELECT count(*) FROM partitions WHERE holder = $1"
+    await until(lambda: _is_none(look.fetchval(led, scheduler.membership.node)), 20, "the partitions to be released")
+    assert not closing.done()
+    hanging.answers = True
+    hanging.cut()
+    await closing
+
+
+async def _is_none(asked: Awaitable[int]) -> bool:
+    return await asked == 0
+
+
+async def test_a_worker_that_cannot_open_the_broker_stops(apart: Apart, look: Any, hanging: Relay) -> None:
+    await factories.add_job(look, await soon(look, 3600))
+    worker = await apart.worker()
+    assert worker.worker is not None and worker.worker.offers is not None
+    hanging.answers = False
+    worker.link.away(TransportAwayError("It hangs."))
+    worker.worker.offers.interrupt()
+    await until(worker.link._opening.locked, what="the worker to open it again")
+    async with asyncio.timeout(20):
+        await worker.close(0)
