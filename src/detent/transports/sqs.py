@@ -150,7 +150,7 @@ class SqsTransport:
         for task in polls:
             task.cancel()
         await asyncio.gather(*polls, return_exceptions=True)
-        waiting = self._arrivals.pop(list(self._urls), len(self._arrivals))
+        waiting = self._arrivals.pop_all()
         now = monotonic()
         held = [
             *(each.receipt for each in waiting),
