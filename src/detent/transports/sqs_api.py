@@ -86,8 +86,10 @@ class SqsApi:
     async def _place(self) -> URL:
         """An address without a host is that of the machine's own region."""
         if self._origin is None:
-            with suppress(ImportError):
-                self._region = self._region or await _read(self._machine.region()) or ""
+            if not self._region:
+                with suppress(ImportError):
+                    found = await _read(self._machine.region())
+                    self._region = found or ""
             self._region = self._region or DEFAULT_REGION
             self._origin = _origin_of(URL(f"sqs://{self._region}/"))
         return self._origin

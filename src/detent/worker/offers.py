@@ -176,7 +176,9 @@ class OfferTaker:
     def _drop_rejected(self, count: int, error: Rejected) -> None:
         """One of the offers names what no run can have. Given back, they would all return for ever; the usual claim
         finds those that wait."""
-        log.warning("offers are dropped: the broker holds what this cluster has not sent", offers=count, error=str(error))
+        log.warning(
+            "offers are dropped: the broker holds what this cluster has not sent", offers=count, error=str(error)
+        )
         self._metrics.offers_stale += count
         self._claim_as_usual(False)
 
