@@ -56,12 +56,16 @@ async def test_while_the_broker_is_dead_runs_go_through_postgresql_and_then_thro
     carrier.broker.ensure()
     await until(lambda: scheduler.link.up and worker.link.up, 30)
     announced.clear()
-    before = worker._metrics.offers_taken
-    await add_ticks(look, scheduler, 10)
-    await apart.ended(26)
-    assert apart.target.called_once_each(26)
+    rounds, taken = 0, 0
+    while taken < 10 and rounds < 10:
+        # The first may be found by the last poll of the worker: with Kafka, it waits for its partitions meanwhile.
+        rounds, before = rounds + 1, worker._metrics.offers_taken
+        await add_ticks(look, scheduler, 10)
+        await apart.ended(16 + 10 * rounds)
+        taken = worker._metrics.offers_taken - before
+    assert taken >= 10
+    assert apart.target.called_once_each(16 + 10 * rounds)
     assert announced == []
-    assert worker._metrics.offers_taken >= before + 10
     log = capsys.readouterr().out
     assert log.count("the broker is away") == log.count("the broker is back") == 2
 
