@@ -45,6 +45,7 @@ async def test_while_the_broker_is_dead_runs_go_through_postgresql_and_then_thro
     await factories.add_job(look, await soon(look))
     scheduler, worker = await apart.scheduler(), await apart.worker()
     await apart.ended(1)
+    await asyncio.sleep(carrier.settle_seconds)
     carrier.broker.kill()
     await add_ticks(look, scheduler, 10)
     await apart.ended(11)
