@@ -38,6 +38,8 @@ class Carrier(ABC):
     """The same offer sent twice is delivered once."""
     forgets_seconds: ClassVar[float] = 0.0
     """After so long, an offer that is sent again is no duplicate of one that was finished."""
+    settle_seconds: ClassVar[float] = 0.0
+    """A broker that is killed sooner after it has created a queue may not serve the queue again."""
     returns_at_close: ClassVar[bool] = True
     """What a transport has taken returns at once when it is closed, without waiting for the end of the hold."""
     hold_seconds: ClassVar[float] = HOLD

@@ -43,6 +43,15 @@ class MockKafka:
         for number in range(1, BROKERS + 1):
             self._library.rd_kafka_mock_broker_set_up(self._cluster, number)
 
+    def refuse(self, request: int, error: int, times: int = 100) -> None:
+        """Answers requests of this kind, by its number in the protocol, with the error. With `times` 0, no longer."""
+        self._library.rd_kafka_mock_clear_request_errors(self._cluster, ctypes.c_int16(request))
+        if times:
+            errors = (ctypes.c_int * times)(*[error] * times)
+            self._library.rd_kafka_mock_push_request_errors_array(
+                self._cluster, ctypes.c_int16(request), ctypes.c_size_t(times), errors
+            )
+
     def delete_records(self, topic: str, partition: int, before: int) -> None:
         self._library.rd_kafka_mock_partition_delete_records(
             self._cluster, topic.encode(), partition, ctypes.c_int64(before)

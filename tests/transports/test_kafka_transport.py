@@ -3,19 +3,21 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable
+from collections.abc import Awaitable, Sequence
 from pathlib import Path
 
 import pytest
 
-from detent.transports.kafka import KafkaTransport
+from detent.transports import kafka
+from detent.transports.kafka import KafkaTransport, open_transport
 from detent.transports.kafka_settings import common_settings, read_kafka_address
-from detent.transports.transport import TakenOffer, Transport
+from detent.transports.kafka_topics import OutgoingRecord
+from detent.transports.transport import TakenOffer, Transport, TransportAwayError
 from tests.support.waiting import until
 from tests.topics.cloud_servers import KafkaServer
 from tests.transports.conftest import Connect
 from tests.transports.kafka_mock import TransportKafka
-from tests.transports.offers import NOW, QUEUE, jobs_of, offer_of, take_all
+from tests.transports.offers import NOW, OTHER_QUEUE, QUEUE, jobs_of, offer_of, take_all
 from tests.transports.queue_carriers import KafkaCarrier
 
 
@@ -137,6 +139,98 @@ async def test_a_record_that_is_no_offer_is_passed_over(server: KafkaServer, con
     await transport.finish(await take_all(transport, 1))
     assert await transport.take([QUEUE], 1, NOW, 0.5) == []
     await until(lambda: _is(committed(server, cluster), 2), what="both to be committed")
+
+
+async def test_the_topic_of_a_queue_that_is_served_no_more_is_left_to_others(
+    connect: Connect, cluster: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(kafka, "IDLE_SECONDS", 0.5)
+    transport = await connect()
+    assert isinstance(transport, KafkaTransport)
+    await transport.send([offer_of(1), offer_of(2, queue=OTHER_QUEUE)])
+    await transport.finish(await take_all(transport, 2, [QUEUE, OTHER_QUEUE]))
+    await transport.send([offer_of(number, queue=OTHER_QUEUE) for number in range(20)])
+
+    async def reads_one_topic() -> bool:
+        await transport.take([QUEUE], 1, NOW, 0.2)
+        return {place.topic for place in transport._positions} == {f"detent.{cluster}.{QUEUE}"}
+
+    await until(reads_one_topic, 20.0, "the other topic to be left")
+    await transport.send([offer_of(3)])
+    assert jobs_of(await take_all(transport, 1)) == [3]
+
+
+async def test_an_offer_that_could_not_be_sent_again_is_tried_again(
+    server: KafkaServer, connect: Connect, cluster: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    transport = await connect(hold_seconds=0.5)
+    assert isinstance(transport, KafkaTransport)
+    await transport.send([offer_of(1)])
+    (taken,) = await take_all(transport, 1)
+    topics, failures = transport._topics, 0
+    assert topics is not None
+    usual = topics.produce
+
+    async def produce(records: Sequence[OutgoingRecord]) -> None:
+        nonlocal failures
+        if not failures:
+            failures += 1
+            raise TransportAwayError("Not now.")
+        await usual(records)
+
+    monkeypatch.setattr(topics, "produce", produce)
+    transport._held.clear()
+    transport._arrivals.add([taken])  # as if no take had asked for it
+    await until(lambda: failures)
+    await until(lambda: _is(committed(server, cluster), 1), what="its position to be passed over")
+    assert jobs_of(await take_all(transport, 1)) == [1]
+
+
+@pytest.mark.parametrize(
+    ("request_number", "error", "name"), [(1, 29, "TOPIC_AUTHORIZATION_FAILED"), (11, 30, "GROUP_AUTHORIZATION_FAILED")]
+)
+async def test_a_user_without_the_right_to_read_is_told_so(
+    carrier: KafkaCarrier, connect: Connect, request_number: int, error: int, name: str
+) -> None:
+    assert isinstance(carrier.broker, TransportKafka)
+    if carrier.broker.mock is None:
+        pytest.skip("the mock brokers refuse")
+    transport = await connect()
+    await transport.send([offer_of(1)])
+    carrier.broker.mock.refuse(request_number, error)
+    try:
+        with pytest.raises(TransportAwayError, match=name):
+            await take_all(transport, 1)
+    finally:
+        carrier.broker.mock.refuse(request_number, error, times=0)
+
+
+async def test_a_close_that_is_cut_off_ends_the_client_all_the_same(
+    connect: Connect, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    transport = await connect()
+    assert isinstance(transport, KafkaTransport)
+    await transport.send([offer_of(1)])
+    await take_all(transport, 1)
+    topics, member = transport._topics, transport._member
+    assert topics is not None and member is not None
+
+    async def produce(_: Sequence[OutgoingRecord]) -> None:
+        await asyncio.get_running_loop().create_future()
+
+    monkeypatch.setattr(topics, "produce", produce)
+    with pytest.raises(TimeoutError):
+        async with asyncio.timeout(0.05):
+            await transport.close()
+    await until(lambda: not topics._thread.is_alive() and not member._thread.is_alive(), what="the threads to end")
+
+
+async def test_settings_that_the_client_refuses_are_a_broker_that_is_away() -> None:
+    transport = open_transport("kafka://user:secret@127.0.0.1:1/?sasl=NONSENSE", "cluster")
+    for _ in range(2):
+        with pytest.raises(TransportAwayError, match="NONSENSE"):
+            await transport.open()
+    await transport.close()
 
 
 def test_an_address_names_servers_credentials_and_topics(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

@@ -13,8 +13,10 @@ from typing import Any
 import nats.errors
 import pytest
 
+from detent.domain.offer import encode_offer
 from detent.transports.nats import NatsTransport, open_transport
 from detent.transports.nats_connection import NatsAddress
+from detent.transports.nats_stream import DESCRIPTION, MAX_OFFERS
 from detent.transports.transport import TransportAwayError
 from tests.support.brokers import PASSWORD, USER
 from tests.support.relay import relay_to
@@ -39,6 +41,7 @@ RIGHTS = (
     "detent.>",
     "$JS.API.STREAM.INFO.*",
     "$JS.API.STREAM.CREATE.*",
+    "$JS.API.STREAM.UPDATE.*",
     "$JS.API.STREAM.MSG.GET.*",
     "$JS.API.CONSUMER.DURABLE.CREATE.*.*",
     "$JS.API.CONSUMER.MSG.NEXT.*.*",
@@ -153,6 +156,42 @@ async def test_the_stream_of_an_operator_stays_as_it_is(broker: NatsBroker, mana
     await transport.close()
     settings = (await manager.stream_info(f"detent-{cluster}")).config
     assert (settings.storage, settings.max_msgs) == ("file", 1000)
+
+
+async def test_a_stream_that_detent_has_created_gets_the_limits_of_this_version(
+    broker: NatsBroker, manager: Any, cluster: str
+) -> None:
+    from nats.js.api import RetentionPolicy, StorageType
+
+    await manager.add_stream(
+        name=f"detent-{cluster}",
+        description=DESCRIPTION,
+        subjects=[f"detent.{cluster}.*.*"],
+        retention=RetentionPolicy.WORK_QUEUE,
+        storage=StorageType.MEMORY,
+        max_age=3600,
+        duplicate_window=1,
+    )
+    transport = open_transport(broker.url, cluster)
+    await transport.open()
+    settings = (await manager.stream_info(f"detent-{cluster}")).config
+    assert (settings.max_age, settings.max_msgs_per_subject, settings.discard) == (120, MAX_OFFERS, "old")
+    assert settings.duplicate_window == 1
+    await transport.send([offer_of(number) for number in range(MAX_OFFERS + 100)])
+    assert (await transport.depth([QUEUE]))[QUEUE].offers == MAX_OFFERS
+    assert jobs_of(await take_all(transport, 1)) == [100]
+    await transport.close()
+
+
+async def test_an_offer_of_another_queue_is_dropped(transport: NatsTransport, broker: NatsBroker, cluster: str) -> None:
+    client = await broker.client()
+    for body in (b"hello", encode_offer(offer_of(2, queue=OTHER_QUEUE))):
+        await client.jetstream().publish(f"detent.{cluster}.{QUEUE}.normal", body)
+    await client.close()
+    await transport.send([offer_of(1)])
+    assert jobs_of(await take_all(transport, 1)) == [1]
+    await take_nothing(transport)
+    assert (await transport.depth([QUEUE]))[QUEUE].offers == 1
 
 
 async def test_a_stream_that_is_full_refuses_in_its_own_words(broker: NatsBroker, manager: Any, cluster: str) -> None:

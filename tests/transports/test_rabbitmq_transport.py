@@ -10,6 +10,7 @@ from typing import Any
 import aiormq
 import pytest
 
+from detent.domain.offer import encode_offer
 from detent.transports import rabbitmq
 from detent.transports.rabbitmq import open_transport
 from detent.transports.transport import Transport, TransportAwayError
@@ -47,6 +48,18 @@ async def test_what_a_worker_does_not_take_goes_to_others(rabbitmq_server: Rabbi
         await transport.send([offer_of(number, priority=number % 3 + 4) for number in range(30)])
         first = await take_all(transport, 10)
         assert not set(jobs_of(await take_all(other, 20))) & set(jobs_of(first))
+
+
+async def test_a_message_that_is_no_offer_of_its_queue_is_dropped(rabbitmq_server: RabbitMQ, cluster: str) -> None:
+    async with opened(rabbitmq_server, cluster) as transport, aiormq.connect(rabbitmq_server.url) as connection:
+        await transport.send([offer_of(1)])
+        channel = await connection.channel()
+        for body in (b"hello", encode_offer(offer_of(2, queue=OTHER_QUEUE))):
+            await channel.basic_publish(body, routing_key=f"detent.{cluster}.{QUEUE}.normal")
+        held = await take_all(transport, 1)
+        assert jobs_of(held) == [1]
+        assert await transport.take([QUEUE, OTHER_QUEUE], 1, NOW, 0.5) == []
+        await transport.finish(held)
 
 
 @pytest.mark.parametrize("created_by_others", [False, True])

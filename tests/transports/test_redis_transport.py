@@ -11,6 +11,7 @@ import pytest
 
 from detent.domain.offer import encode_offer
 from detent.transports.redis import RedisTransport, open_transport
+from detent.transports.redis_scripts import MAX_OFFERS
 from detent.transports.transport import TransportAwayError
 from tests.support.relay import relay_to
 from tests.support.servers import free_port
@@ -98,6 +99,15 @@ async def test_nothing_but_wake_ups_is_left_of_offers_that_were_finished(
     assert keys <= {"wake"}
 
 
+async def test_of_offers_that_nobody_takes_the_first_are_dropped(transport: RedisTransport) -> None:
+    due = [NOW - timedelta(seconds=MAX_OFFERS + 100 - number) for number in range(MAX_OFFERS + 100)]
+    await transport.send([offer_of(number, due=at) for number, at in enumerate(due)])
+    await transport.send([offer_of(1, priority=4), offer_of(2, queue=OTHER_QUEUE)])
+    depths = await transport.depth([QUEUE, OTHER_QUEUE])
+    assert [depth.offers for depth in depths.values()] == [MAX_OFFERS + 1, 1]
+    assert jobs_of(await take_all(transport, 10)) == list(range(100, 110))
+
+
 async def test_an_offer_whose_wake_up_was_lost_is_found(transport: RedisTransport, client: Any, cluster: str) -> None:
     async with asyncio.timeout(PATIENCE):
         waiting = asyncio.create_task(transport.take([QUEUE], 1, NOW, 60.0))
@@ -123,7 +133,8 @@ async def test_a_worker_that_leaves_offers_behind_wakes_the_next_one(
 
 async def test_what_is_no_offer_is_dropped(transport: RedisTransport, client: Any, cluster: str) -> None:
     await transport.send([offer_of(1)])
-    await client.zadd(f"detent:{{{cluster}}}:{QUEUE}:offers:5", {b"of a later version": 0, b"\xff \x00\n": 0})
+    strange = (b"of a later version", b"\xff \x00\n", encode_offer(offer_of(2, queue=OTHER_QUEUE)))
+    await client.zadd(f"detent:{{{cluster}}}:{QUEUE}:offers:5", dict.fromkeys(strange, 0))
     assert jobs_of(await take_all(transport, 1)) == [1]
     await take_nothing(transport)
     assert (await transport.depth([QUEUE]))[QUEUE].offers == 1

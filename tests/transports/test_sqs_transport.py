@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Iterator
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
 
 import pytest
 from aiohttp import web
@@ -12,6 +12,7 @@ from aiohttp import web
 from detent.transports.sqs import open_transport
 from detent.transports.transport import Transport, TransportAwayError
 from tests.support.servers import free_port
+from tests.support.waiting import until
 from tests.topics.cloud_servers import SqsServer, running_sqs
 from tests.transports.offers import LONG_HOLD, NOW, QUEUE, jobs_of, offer_of, take_all
 
@@ -32,17 +33,28 @@ async def opened(server: SqsServer, cluster: str) -> AsyncIterator[Transport]:
         await transport.close()
 
 
+def refusing(status: int, code: str, words: str) -> AbstractAsyncContextManager[tuple[str, list[web.Request]]]:
+    document = {"__type": f"com.amazonaws.sqs#{code}", "message": words}
+
+    async def answer(_: web.Request) -> web.Response:
+        return web.json_response(document, status=status)
+
+    return answering_with(answer)
+
+
 @asynccontextmanager
-async def refusing(status: int, code: str, words: str) -> AsyncIterator[tuple[str, list[web.Request]]]:
+async def answering_with(
+    answer: Callable[[web.Request], Awaitable[web.Response]],
+) -> AsyncIterator[tuple[str, list[web.Request]]]:
     """A service that answers every request so, and the requests that it got."""
     seen: list[web.Request] = []
 
-    async def refuse(request: web.Request) -> web.Response:
+    async def note(request: web.Request) -> web.StreamResponse:
         seen.append(request)
-        return web.json_response({"__type": f"com.amazonaws.sqs#{code}", "message": words}, status=status)
+        return await answer(request)
 
     app = web.Application()
-    app.router.add_post("/", refuse)
+    app.router.add_post("/", note)
     runner = web.AppRunner(app)
     await runner.setup()
     port = free_port()
@@ -100,6 +112,53 @@ async def test_a_refusal_has_the_words_of_the_service() -> None:
             with pytest.raises(TransportAwayError, match=r"is not authorized \(AccessDenied\)\.") as refused:
                 await call
             assert "SECRET" not in str(refused.value)
+        await transport.close()
+
+
+async def test_a_profile_that_does_not_exist_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("ACCESS_KEY_ID", "SECRET_ACCESS_KEY", "SESSION_TOKEN"):
+        monkeypatch.delenv(f"AWS_{name}", raising=False)
+    monkeypatch.setenv("AWS_PROFILE", "nowhere")
+    for address in ("sqs://", "sqs://eu-central-1/"):
+        transport = open_transport(address, "cluster")
+        with pytest.raises(TransportAwayError, match=r"nowhere\) could not be found\. Correct them, or write others"):
+            await transport.open()
+        await transport.close()
+
+
+@pytest.mark.parametrize("body", ["<html>", "[]", "{}"])
+async def test_an_answer_that_is_none_of_sqs_is_a_service_that_is_away(body: str) -> None:
+    async def answer(_: web.Request) -> web.Response:
+        return web.Response(text=body)
+
+    async with answering_with(answer) as (place, _):
+        transport = open_transport(f"sqs://KEY:SECRET@{place}", "cluster")
+        for call in (transport.send([offer_of(1)]), transport.take([QUEUE], 1, NOW, 5.0)):
+            with pytest.raises(TransportAwayError, match="answered"):
+                await call
+        await transport.close()
+
+
+async def test_requests_do_not_wait_for_the_long_polls_of_many_queues() -> None:
+    queues = range(80)
+    received, sent = 0, asyncio.Event()
+
+    async def answer(request: web.Request) -> web.Response:
+        nonlocal received
+        action = request.headers["X-Amz-Target"].partition(".")[2]
+        if action == "ReceiveMessage":
+            received += 1
+            await sent.wait()
+        elif action == "SendMessageBatch":
+            sent.set()
+        return web.json_response({"QueueUrl": "http://127.0.0.1/1/queue"})
+
+    async with answering_with(answer) as (place, _):
+        transport = open_transport(f"sqs://KEY:SECRET@{place}", "cluster")
+        waiting = asyncio.create_task(transport.take(queues, 1, NOW, 60.0))
+        await until(lambda: received == len(queues), what="a long poll of each queue")
+        await transport.send([offer_of(1)])
+        waiting.cancel()
         await transport.close()
 
 

@@ -38,6 +38,8 @@ class Recorder:
         self.away = False
         self.broken = False
         self.silent: asyncio.Event | None = None
+        self.seconds = 0.0
+        self.sending = 0
         self.sent: list[Offer] = []
 
     async def open(self) -> None:
@@ -46,8 +48,13 @@ class Recorder:
 
     async def send(self, offers: Sequence[Offer]) -> None:
         await self.open()
-        if self.silent is not None:
-            await self.silent.wait()
+        self.sending += 1
+        try:
+            await asyncio.sleep(self.seconds)
+            if self.silent is not None:
+                await self.silent.wait()
+        finally:
+            self.sending -= 1
         if self.broken:
             raise RuntimeError("a fault of the client library")
         self.sent += offers
@@ -195,6 +202,44 @@ async def test_what_is_left_at_the_end_is_sent_or_announced(sending: Sending) ->
     assert (len(sending.transport.sent), sending.announced) == (1, 0)
 
 
+async def test_a_long_line_of_offers_is_announced_and_lets_queues_and_due_offers_pass(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(offering, "BATCH", 10)
+    monkeypatch.setattr(offering, "SLOW_SECONDS", 0.02)
+    sending = Sending(delays=False)
+    await sending.sender.tick()
+    sending.transport.seconds = 0.01
+    sending.sender.add([offer(1000, NOW + SECOND), QueueOffer(7, 5, NOW)])
+    sending.sender.fired([(cursor(number), 0) for number in range(100)], TOKEN)
+    sending.clock.at += SECOND
+    sending.sender.add([offer(1001, NOW + 2 * SECOND)])
+    passing = asyncio.create_task(sending.sender.tick())
+    await until(lambda: sending.transport.sent)
+    sending.clock.at += SECOND
+    await passing
+    assert sending.announced > 0
+    sent = [one.queue if isinstance(one, QueueOffer) else one.job for one in sending.transport.sent]
+    assert len(sent) == 103
+    assert sent.index(7) < 50
+    assert 1001 in sent
+
+
+async def test_a_broker_that_hangs_does_not_hold_up_the_end(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(offering, "FINISH_SECONDS", 0.05)
+    sending = Sending()
+    sending.sender.loop.start()
+    await until(lambda: sending.link.up)
+    sending.transport.silent = asyncio.Event()
+    sending.sender.fired([(cursor(1), 0)], TOKEN)
+    await until(lambda: sending.transport.sending)
+    sending.sender.fired([(cursor(2), 0)], TOKEN)
+    async with asyncio.timeout(5):
+        await sending.sender.close()
+    assert sending.announced
+    assert not sending.transport.sending
+
+
 # --- the scan ---
 
 
@@ -270,6 +315,20 @@ async def test_after_the_broker_was_away_everything_is_offered_again() -> None:
     scanning.link._failing.over()
     await scanning.link.ensure()
     assert len(await scanning.pass_by(1)) == 1
+
+
+async def test_a_broker_that_comes_and_goes_gets_nothing_twice() -> None:
+    scanning = Scanning()
+    scanning.waiting = [offer(1, NOW - 5 * SECOND)]
+    for _ in range(2):  # the second time soon after the first
+        assert len(await scanning.pass_by()) == 1
+        scanning.link.away(TransportAwayError("It was away."))
+        await until(scanning.link.ensure)
+    for _ in range(2):
+        assert await scanning.pass_by() == []
+        scanning.link.away(TransportAwayError("It was away."))
+        await scanning.scan.tick()
+        await until(scanning.link.ensure)
 
 
 async def test_a_node_that_does_not_lead_partition_0_reads_nothing() -> None:

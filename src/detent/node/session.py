@@ -316,9 +316,9 @@ class Session:
         for loop in self._firing_loops:
             await loop.stop()
         await self.scheduler.firing.drain()
-        if self.offers is not None:
-            await self._in_good_order(self.offers.close())
         async with asyncio.TaskGroup() as steps:
+            if self.offers is not None:  # beside the rest: the broker may hang, and ticks wait for the hand-over
+                steps.create_task(self._in_good_order(self.offers.close()))
             steps.create_task(self._hand_over(monotonic() + drain_seconds + self.membership.ttl))
             if self.worker is not None:
                 steps.create_task(self._in_good_order(self.worker.drain(drain_seconds)))

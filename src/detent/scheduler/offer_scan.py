@@ -4,7 +4,8 @@ A retry that is due, a run that was rescued, given back, promoted, admitted, rel
 broker has lost: all of them are rows of `live_runs` that wait. The node that leads partition 0 reads them every second,
 and soon after a hint: those that are ready, and those that will be within a minute where the transport can delay. It
 remembers what it has offered, and offers again what still waits after half a minute. The memory saves work and nothing
-else: with a new leader, or after the broker was away, it is empty, and runs are offered twice.
+else: with a new leader, or after the broker was away, it is empty, and runs are offered twice. A broker that comes and
+goes (`link.py`) does not empty it.
 
 A tick that was fired a moment ago was offered by its fire, perhaps on another node: the scan leaves it alone until it
 has waited for `FIRED_SECONDS`. Where more runs wait in a queue than it reads, it names the queue: then workers claim
@@ -91,8 +92,10 @@ class OfferScan:
         self._hint()
 
     async def tick(self) -> float:
-        if not self._leads() or not self._membership.trusted or not self._link.up:
-            self._memory.clear()
+        leads = self._leads() and self._membership.trusted
+        if not leads or not self._link.up:
+            if not leads:  # that the broker was away, the link tells below, unless it comes and goes
+                self._memory.clear()
             self._enqueued.clear()
             return IDLE_PAUSE
         if self._opened != self._link.opened:

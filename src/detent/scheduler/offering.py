@@ -100,10 +100,16 @@ class OfferSender:
         if not await self.link.ensure():
             self._announce_all()
             return AWAY_PAUSE
+        announce_at = monotonic() + SLOW_SECONDS
         self._take_due()
         while self._waiting:
             batch, self._waiting = self._waiting[:BATCH], self._waiting[BATCH:]
             await self._send_runs(batch)
+            if self._waiting and monotonic() >= announce_at:  # a broker that is slow, batch by batch
+                self._wakeups.runs_queued()
+                announce_at = monotonic() + SLOW_SECONDS
+            await self._send_queues()
+            self._take_due()
         await self._send_queues()
         return self._pause()
 
@@ -172,11 +178,12 @@ class OfferSender:
         return max(wait, 0.001)
 
     async def close(self) -> None:
-        """After the last fire: send what is left, or announce it."""
-        await self.loop.stop()
-        with contextlib.suppress(TimeoutError):
+        """After the last fire: send what is left, or announce it. A broker that hangs is not waited for."""
+        with contextlib.suppress(Exception):  # a pass that fails has announced what it was to send
             async with asyncio.timeout(FINISH_SECONDS):
+                await self.loop.stop()
                 await self.tick()
+        await self.loop.abort()
         self._announce_all()
 
 

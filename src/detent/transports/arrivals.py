@@ -67,6 +67,9 @@ class Arrivals:
                 heaps.remove(first)
         return found
 
+    def pop_all(self) -> list[TakenOffer]:
+        return self.pop(list(self._waiting), len(self))
+
     def first_priority(self, queues: Collection[int]) -> int | None:
         """Of what a pop would give first."""
         return max((-heap[0].rank for queue in queues if (heap := self._waiting.get(queue))), default=None)

@@ -21,11 +21,12 @@ from typing import Any, NamedTuple
 
 from detent.domain.offer import Offer, RunOffer, decode_offer, encode_offer
 from detent.runtime.clock import monotonic
+from detent.transports.answering import words_of
 from detent.transports.arrivals import Arrivals
 from detent.transports.kafka_member import GroupMember, Record, TopicPlace
 from detent.transports.kafka_positions import PartitionPositions
 from detent.transports.kafka_settings import AWAY, consumer_settings, kafka_words, read_kafka_address
-from detent.transports.kafka_topics import KafkaTopics, OutgoingRecord, in_thread
+from detent.transports.kafka_topics import KafkaTopics, OutgoingRecord, begin_in_thread
 from detent.transports.transport import HOLD_SECONDS, ChannelDepth, TakenOffer, TransportAwayError
 
 IDLE_SECONDS = 3.0
@@ -57,11 +58,11 @@ class KafkaTransport:
         self._prefix = f"detent.{cluster}."
         self._hold = hold_seconds
         self._topics: KafkaTopics | None = None
-        self._opening = asyncio.Lock()
+        self._making: asyncio.Future[KafkaTopics] | None = None
         self._member: GroupMember | None = None
         self._arrivals = Arrivals()
-        self._queues: set[int] = set()
-        """That takes have asked for."""
+        self._asked: dict[int, float] = {}
+        """The queues whose topics are read, and when a take has asked for them last."""
         self._positions: dict[TopicPlace, PartitionPositions] = {}
         self._held: dict[_Receipt, tuple[TakenOffer, float]] = {}
         self._limits = 0
@@ -139,14 +140,18 @@ class KafkaTransport:
                 async with asyncio.timeout(CLOSE_SECONDS):
                     await self._send_all_again()
         finally:
-            ended = self._leave()
-            topics, self._topics = self._topics, None
-        with suppress(TimeoutError):
-            async with asyncio.timeout(CLOSE_SECONDS):
-                if ended is not None:
-                    await asyncio.shield(ended)
-                if topics is not None:
-                    await topics.close()
+            ends = self._end()  # also where this call is cut off: nobody else would end the threads
+        if ends:
+            await asyncio.wait(ends, timeout=CLOSE_SECONDS)
+
+    def _end(self) -> list[asyncio.Future[None]]:
+        """Whose results are there when the clients have ended, whether or not they are waited for."""
+        left = self._leave()
+        topics, self._topics = self._topics, None
+        making, self._making = self._making, None
+        if making is not None and topics is None:
+            making.add_done_callback(_close_made)
+        return [end for end in (left, None if topics is None else topics.close()) if end is not None]
 
     def _finish(self, receipts: Collection[_Receipt]) -> None:
         for receipt in receipts:
@@ -185,21 +190,29 @@ class KafkaTransport:
     async def _send_all_again(self) -> None:
         """Before it leaves the group: otherwise, what is finished behind something unfinished would return too."""
         if not self._is_away:
-            waiting = self._arrivals.pop(self._queues, len(self._arrivals))
-            await self._send_again([*waiting, *(taken for taken, _ in self._held.values())])
+            self._hold_on(self._arrivals.pop_all())
+            await self._send_again([taken for taken, _ in self._held.values()])
 
     # --- membership ---
 
     async def _opened(self) -> KafkaTopics:
-        if self._topics is None:
-            async with self._opening:
-                if self._topics is None:
-                    self._topics = await in_thread(lambda: KafkaTopics(self._address, self._prefix.rstrip(".")))
+        """Made once, though the call that began it is cancelled."""
+        if self._topics is not None:
+            return self._topics
+        if self._making is None:
+            self._making = begin_in_thread(lambda: KafkaTopics(self._address, self._prefix.rstrip(".")))
+        making = self._making
+        try:
+            self._topics = await asyncio.shield(making)
+        except Exception as error:  # of the client, which does not accept a setting or finds no file
+            raise TransportAwayError(f"The client for {self._address.servers} failed: {words_of(error)}.") from error
+        finally:
+            if making.done() and self._making is making:
+                self._making = None
         return self._topics
 
     async def _join(self, queues: Collection[int]) -> None:
-        self._queues.update(queues)
-        names = {self._topic(queue) for queue in queues}
+        names = {self._topic(queue) for queue in self._read_by(queues)}
         topics = await self._opened()
         if self._member is None or not names <= self._member.topics:
             await topics.ensure(names)
@@ -207,11 +220,22 @@ class KafkaTransport:
             settings = consumer_settings(topics.common, self._prefix.rstrip("."))
             settings["error_cb"] = self._client_failed
             self._member = GroupMember(settings, names, self)
-        elif not names <= self._member.topics:
+        elif names != self._member.topics:
             self._member.subscribe(names)
         self._want()
         if self._watch is None:
             self._watch = asyncio.get_running_loop().call_later(WATCH_SECONDS, self._look)
+
+    def _read_by(self, queues: Collection[int]) -> Collection[int]:
+        """These, and those that were asked for a moment ago: to change what is read interrupts the group."""
+        now = monotonic()
+        self._asked.update(dict.fromkeys(queues, now))
+        self._asked = {
+            queue: at
+            for queue, at in self._asked.items()
+            if now - at < IDLE_SECONDS or self._arrivals.is_awaited(queue)
+        }
+        return self._asked
 
     def _want(self) -> None:
         if self._member is not None:
@@ -285,8 +309,8 @@ class KafkaTransport:
         returned = [*self._arrivals.unasked(), *over]
         idle = HOLDING_IDLE_SECONDS if self._held else IDLE_SECONDS
         if returned:
-            for each in over:  # until they are sent again
-                self._held[each.receipt] = each, now + self._hold
+            self._hold_on(returned)  # until they are sent again; what fails is tried again after that
+            self._want()  # some were counted as what a take would get
             self._in_background(self._send_again(returned))
         elif not self._limits and now - self._asked_at > idle and not self._background:
             self._in_background(self._leave_idle())
@@ -315,3 +339,8 @@ class KafkaTransport:
 
     def _topic(self, queue: int) -> str:
         return f"{self._prefix}{queue}"
+
+
+def _close_made(making: asyncio.Future[KafkaTopics]) -> None:
+    if not making.cancelled() and making.exception() is None:
+        making.result().close()

@@ -13,7 +13,7 @@ from contextlib import suppress
 from typing import Any, NamedTuple, Protocol
 
 from detent.runtime.clock import monotonic
-from detent.transports.kafka_settings import MISSING_TOPIC, kafka_words
+from detent.transports.kafka_settings import FORBIDDEN, MISSING_TOPIC, kafka_words
 
 POLL_SECONDS = 0.1
 PAUSE_SECONDS = 0.3
@@ -71,7 +71,8 @@ class GroupMember:
         return self._topics
 
     def subscribe(self, topics: Collection[str]) -> None:
-        self._topics = self._topics.union(topics)
+        """To these, and no longer to others."""
+        self._topics = frozenset(topics)
         self._changed.set()
 
     def want(self, number: int) -> None:
@@ -151,6 +152,8 @@ class GroupMember:
                 records.append(Record(place, message.offset(), message.value() or b""))
             elif error.name() in MISSING_TOPIC:
                 self.tell(self._listener.topic_missing, place.topic)
+            elif error.name() in FORBIDDEN:
+                self.tell(self._listener.member_failed, kafka_words(error))
         if records:
             with self._lock:
                 self._wanted = max(0, self._wanted - len(records))

@@ -18,6 +18,7 @@ SEGMENT_SECONDS = 300
 
 # After such an error nothing works until the operator or the cluster changes something; others pass by themselves.
 AWAY = frozenset({"_ALL_BROKERS_DOWN", "_AUTHENTICATION", "SASL_AUTHENTICATION_FAILED", "_SSL", "_FATAL"})
+FORBIDDEN = frozenset({"TOPIC_AUTHORIZATION_FAILED", "GROUP_AUTHORIZATION_FAILED"})
 MISSING_TOPIC = frozenset({"UNKNOWN_TOPIC_OR_PART", "_UNKNOWN_TOPIC", "_UNKNOWN_PARTITION"})
 
 

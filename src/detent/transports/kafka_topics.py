@@ -142,9 +142,10 @@ class KafkaTopics:
         await self.ensure(topics)
         return await self._ask(lambda: {topic: self._depth(topic) for topic in topics})
 
-    async def close(self) -> None:
+    def close(self) -> asyncio.Future[None]:
+        """Begun when this returns, whether or not its end is waited for: the client has threads."""
         self._ending.set()
-        await in_thread(self._end)
+        return begin_in_thread(self._end)
 
     def _produce(self, delivery: _Delivery, record: OutgoingRecord) -> None:
         def report(error: Any, _: Any) -> None:
@@ -181,7 +182,8 @@ class KafkaTopics:
         self._producer.purge()
         self._producer.flush(CLOSE_SECONDS)
         if self._observer is not None:
-            self._observer.close()
+            with suppress(self._kafka.KafkaException, RuntimeError):
+                self._observer.close()
 
     def _failed(self, error: Any) -> None:
         """The client would keep what it is to send, and try again for its whole time."""
@@ -243,6 +245,10 @@ class KafkaTopics:
 
 
 async def in_thread(work: Callable[[], Made]) -> Made:
+    return await begin_in_thread(work)
+
+
+def begin_in_thread(work: Callable[[], Made]) -> asyncio.Future[Made]:
     """In a thread of its own: the loop has few, which others need, and a broker that does not answer would keep
     them."""
     loop = asyncio.get_running_loop()
@@ -267,4 +273,4 @@ async def in_thread(work: Callable[[], Made]) -> Made:
             loop.call_soon_threadsafe(hand_over, result, failed)
 
     threading.Thread(target=run, name="detent-kafka", daemon=True).start()
-    return await future
+    return future

@@ -1,6 +1,6 @@
 """Offers in NATS JetStream: a work-queue stream per cluster, a durable pull consumer per queue and band of priorities.
 
-    stream      detent-<cluster>                       in memory, offers are dropped after an hour
+    stream      detent-<cluster>                       in memory, offers are dropped after two minutes
     subjects    detent.<cluster>.<queue>.<band>        high (above 5), normal (0 to 5), low (below 0)
     consumers   q<queue>-<band>                        acknowledgement wait: HOLD_SECONDS
 

@@ -161,7 +161,7 @@ class NatsPulls:
         channel.asked_until = 0.0
         channel.may_have_more = True
         wanting = [taking for taking in self._takings if channel.queue in taking.queues and taking.room > 0]
-        await self._hand_over(connection, message, wanting[0] if wanting else None)
+        await self._hand_over(connection, channel, message, wanting[0] if wanting else None)
         for taking in wanting:  # those that did not get this one may find more
             taking.something.set()
 
@@ -176,12 +176,14 @@ class NatsPulls:
             self._pulls.pop(fetch.number, None)
             fetch.over.set()
         wanted = fetch.taking in self._takings and fetch.taking.room > 0
-        await self._hand_over(connection, message, fetch.taking if wanted else None)
+        await self._hand_over(connection, channel, message, fetch.taking if wanted else None)
 
-    async def _hand_over(self, connection: NatsConnection, message: Msg, taking: _Taking | None) -> None:
+    async def _hand_over(
+        self, connection: NatsConnection, channel: _Channel, message: Msg, taking: _Taking | None
+    ) -> None:
         offer = decode_offer(message.data)
         with suppress(TransportAwayError):
-            if offer is None:
+            if offer is None or offer.queue != channel.queue:
                 await connection.tell(message.reply, b"+ACK")
                 if taking is not None:
                     taking.something.set()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Collection, Mapping, Sequence
+from contextlib import suppress
 from datetime import datetime
 from hashlib import blake2b
 from typing import Any
@@ -22,8 +23,10 @@ from detent.transports.transport import ChannelDepth, TransportAwayError
 
 BANDS = ("high", "normal", "low")
 
-KEPT_SECONDS = 3600
+KEPT_SECONDS = 120
 """An offer that no worker has taken is dropped after so long; a run that still waits was offered again."""
+MAX_OFFERS = 20_000
+"""Of one queue and band. Beyond this, the server drops the first: those that still wait are offered again."""
 UNUSED_SECONDS = 86_400
 """A consumer that no worker has used for so long is deleted by the server."""
 DUPLICATE_SECONDS = 1
@@ -32,6 +35,8 @@ REPLICAS = 3
 """In a cluster of NATS servers, the stream outlives the loss of one."""
 MAX_WAITING = 8192
 """Each worker has one or two pull requests at a consumer."""
+
+DESCRIPTION = "Offers of detent: which runs wait for a worker. The truth is in PostgreSQL."
 
 _NOT_FOUND = 10059
 _NAME_IN_USE = 10058
@@ -66,13 +71,14 @@ class NatsStream:
             )
 
     async def create(self, connection: NatsConnection) -> None:
-        """One that is there stays as it is: an operator may have created it, with replicas or on disk."""
+        """One that an operator has created, perhaps with replicas or on disk, stays as it is."""
         try:
-            await connection.request(f"STREAM.INFO.{self.name}", {})
+            found = await connection.request(f"STREAM.INFO.{self.name}", {})
         except NatsRefusedError as error:
             if error.code != _NOT_FOUND:
                 raise
         else:
+            await self._limit(connection, found["config"])
             return
         for replicas in (REPLICAS, 1):
             settings = _stream_settings(self.name, self._prefix, replicas)
@@ -85,6 +91,13 @@ class NatsStream:
                     raise
             else:
                 return
+
+    async def _limit(self, connection: NatsConnection, settings: dict[str, Any]) -> None:
+        """A stream that detent has created, perhaps in another version, gets the limits of this one."""
+        limits = _stream_limits()
+        if settings.get("description") == DESCRIPTION and any(settings.get(key) != limits[key] for key in limits):
+            with suppress(NatsRefusedError):  # it can be used as it is
+                await connection.request(f"STREAM.UPDATE.{self.name}", {**settings, **limits})
 
     async def create_consumer(self, connection: NatsConnection, consumer: str, subject: str) -> None:
         """One that is there gets these settings."""
@@ -152,11 +165,15 @@ def _stream_settings(name: str, prefix: str, replicas: int) -> dict[str, Any]:
         "subjects": [f"{prefix}.*.*"],
         "retention": "workqueue",
         "storage": "memory",
-        "max_age": _nanoseconds(KEPT_SECONDS),
         "duplicate_window": _nanoseconds(DUPLICATE_SECONDS),
         "num_replicas": replicas,
-        "description": "Offers of detent: which runs wait for a worker. The truth is in PostgreSQL.",
+        "description": DESCRIPTION,
+        **_stream_limits(),
     }
+
+
+def _stream_limits() -> dict[str, Any]:
+    return {"max_age": _nanoseconds(KEPT_SECONDS), "max_msgs_per_subject": MAX_OFFERS, "discard": "old"}
 
 
 def _consumer_settings(name: str, subject: str, hold_seconds: float) -> dict[str, Any]:

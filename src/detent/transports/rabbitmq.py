@@ -262,7 +262,7 @@ class RabbitTransport:
             offer = decode_offer(delivery.body)
             if consumer is None:
                 unwanted.append(delivery.tag)  # it was under way when its consumer ended
-            elif offer is None:
+            elif offer is None or offer.queue != consumer.queue:
                 unknown.append(delivery.tag)
             else:
                 self._held[delivery.tag] = _Held(consumer, None)

@@ -6,6 +6,9 @@ A member of `taken` is `<delivery> <priority> <due> <offer>`.
 from __future__ import annotations
 
 KEPT_SECONDS = 3600
+# Of one queue and priority. Only a take removes offers, and where all workers have a backlog, or a queue is served over
+# the API alone, none is made. Beyond this the first that were due are dropped: those that still wait are offered again.
+MAX_OFFERS = 20_000
 
 # A wake-up that is there already wakes as well as two.
 _SHARED = f"""
@@ -16,7 +19,7 @@ local function wake(key)
     end
 end
 
-local kept = {{}}
+local kept, filled = {{}}, {{}}
 local function keep(key)
     if not kept[key] then
         kept[key] = true
@@ -27,7 +30,10 @@ end
 local function add(key, priority, due, offer)
     local offers, priorities = key .. ':offers:' .. priority, key .. ':priorities'
     redis.call('ZADD', offers, due, offer)
-    if not kept[offers] then redis.call('ZADD', priorities, priority, priority) end
+    if not kept[offers] then
+        redis.call('ZADD', priorities, priority, priority)
+        filled[#filled + 1] = offers
+    end
     keep(offers)
     keep(priorities)
 end
@@ -51,6 +57,7 @@ SEND = f"""{_SHARED}
 for position = 1, #ARGV, 4 do
     add(KEYS[tonumber(ARGV[position])], ARGV[position + 1], ARGV[position + 2], ARGV[position + 3])
 end
+for _, offers in ipairs(filled) do redis.call('ZREMRANGEBYRANK', offers, 0, -{MAX_OFFERS + 1}) end
 for _, key in ipairs(KEYS) do wake(key) end
 """
 

@@ -150,7 +150,7 @@ class SqsTransport:
         for task in polls:
             task.cancel()
         await asyncio.gather(*polls, return_exceptions=True)
-        waiting = self._arrivals.pop(list(self._urls), len(self._arrivals))
+        waiting = self._arrivals.pop_all()
         now = monotonic()
         held = [
             *(each.receipt for each in waiting),
@@ -286,9 +286,14 @@ class SqsTransport:
     async def _find_or_create(self, name: str) -> str:
         """Looked for first: a user that may not create queues can use those that others have created."""
         with suppress(QueueMissingError):
-            return str((await self._api.call("GetQueueUrl", {"QueueName": name}))["QueueUrl"])
+            return self._url_in(await self._api.call("GetQueueUrl", {"QueueName": name}))
         attributes = {"VisibilityTimeout": str(self._hold), "MessageRetentionPeriod": str(KEPT_SECONDS)}
-        return str((await self._api.call("CreateQueue", {"QueueName": name, "Attributes": attributes}))["QueueUrl"])
+        return self._url_in(await self._api.call("CreateQueue", {"QueueName": name, "Attributes": attributes}))
+
+    def _url_in(self, answer: Mapping[str, Any]) -> str:
+        if not answer.get("QueueUrl"):
+            raise TransportAwayError(f"{self._api.peer} answered without the address of a queue.")
+        return str(answer["QueueUrl"])
 
 
 def _batches(items: Sequence[_Item]) -> Iterator[Sequence[_Item]]:

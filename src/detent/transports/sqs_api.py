@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Awaitable
 from contextlib import suppress
 from datetime import UTC, datetime
-from typing import Any
+from typing import Any, TypeVar
 
 import aiohttp
 import msgspec
@@ -14,17 +15,17 @@ from detent.domain.topics import has_tls, is_sqs_region, server_of
 from detent.errors import DetentError
 from detent.runtime.aws_credentials import MachineIdentity
 from detent.runtime.aws_signature import AwsCredentials, signed_headers
-from detent.transports.answering import ANSWER_SECONDS, answering
+from detent.transports.answering import ANSWER_SECONDS, answering, words_of
 from detent.transports.transport import TransportAwayError
 from detent.version import __version__
 
 DEFAULT_REGION = "us-east-1"
-CONNECTIONS = 64
 # Others keep a connection of SQS open for a minute.
 KEEP_ALIVE_SECONDS = 15.0
 
 NO_CREDENTIALS = "There are no credentials for SQS: write them into DETENT_QUEUE, as sqs://KEY:SECRET@REGION/"
 
+_Found = TypeVar("_Found")
 _MISSING = ("NonExistentQueue", "QueueDoesNotExist")
 
 
@@ -52,7 +53,7 @@ class SqsApi:
     def peer(self) -> str:
         return self._origin.authority if self._origin is not None else "SQS"
 
-    async def call(self, action: str, document: dict[str, Any], wait_seconds: float = 0) -> Any:
+    async def call(self, action: str, document: dict[str, Any], wait_seconds: float = 0) -> dict[str, Any]:
         """The answer to a request that the service may hold back for `wait_seconds`. Raises QueueMissingError and
         TransportAwayError."""
         body = msgspec.json.encode(document)
@@ -72,7 +73,10 @@ class SqsApi:
                 status, content = answer.status, await answer.read()
         if status != 200:
             raise self._refusal(action, status, content)
-        return msgspec.json.decode(content)
+        try:
+            return msgspec.json.decode(content, type=dict[str, Any])
+        except msgspec.MsgspecError:
+            raise TransportAwayError(f"{self.peer} answered {action} with what is no answer of SQS.") from None
 
     async def close(self) -> None:
         session, self._session = self._session, None
@@ -82,8 +86,10 @@ class SqsApi:
     async def _place(self) -> URL:
         """An address without a host is that of the machine's own region."""
         if self._origin is None:
-            with suppress(ImportError):
-                self._region = self._region or await self._machine.region() or ""
+            if not self._region:
+                with suppress(ImportError):
+                    found = await _read(self._machine.region())
+                    self._region = found or ""
             self._region = self._region or DEFAULT_REGION
             self._origin = _origin_of(URL(f"sqs://{self._region}/"))
         return self._origin
@@ -92,7 +98,7 @@ class SqsApi:
         if self._given is not None:
             return self._given
         try:
-            found = await self._machine.credentials()
+            found = await _read(self._machine.credentials())
         except ImportError:
             raise TransportAwayError(
                 f"{NO_CREDENTIALS}; those of the machine need pip install 'detent[sqs]'."
@@ -104,7 +110,8 @@ class SqsApi:
     def _opened(self) -> aiohttp.ClientSession:
         if self._session is None:
             self._session = aiohttp.ClientSession(
-                connector=aiohttp.TCPConnector(limit=CONNECTIONS, keepalive_timeout=KEEP_ALIVE_SECONDS),
+                # Without a limit: each queue has one long poll, and all other requests must not wait for those to end.
+                connector=aiohttp.TCPConnector(limit=0, keepalive_timeout=KEEP_ALIVE_SECONDS),
                 cookie_jar=aiohttp.DummyCookieJar(),
                 timeout=aiohttp.ClientTimeout(total=None, sock_connect=ANSWER_SECONDS),
             )
@@ -119,6 +126,19 @@ class SqsApi:
         words = str(document.get("message") or document.get("Message") or code or f"status {status}")
         sentence = f"{self.peer} refused {action}: {words.rstrip('.')[:300]} ({code or status})."
         return (QueueMissingError if any(part in code for part in _MISSING) else TransportAwayError)(sentence)
+
+
+async def _read(reading: Awaitable[_Found]) -> _Found:
+    """A profile that does not exist, a metadata service that refuses: the library of AWS has its own error for each."""
+    try:
+        return await reading
+    except (ImportError, TimeoutError):
+        raise
+    except Exception as error:
+        raise TransportAwayError(
+            f"The credentials of the machine cannot be read: {words_of(error)}. Correct them, or write others into"
+            " DETENT_QUEUE, as sqs://KEY:SECRET@REGION/."
+        ) from error
 
 
 def _origin_of(url: URL) -> URL:

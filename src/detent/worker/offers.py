@@ -14,6 +14,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections.abc import Callable, Iterable, Sequence
+from typing import Any, TypeVar
 
 from detent.cluster.membership import Membership
 from detent.domain.offer import QueueOffer, RunOffer
@@ -22,13 +23,16 @@ from detent.runtime.clock import DatabaseClock
 from detent.runtime.service import Loop
 from detent.runtime.wakeups import Wakeups
 from detent.store import Store
-from detent.store.db import OutcomeUnknown
+from detent.store.db import OutcomeUnknown, Rejected
+from detent.telemetry.log import logger
 from detent.telemetry.metrics import Metrics
 from detent.transports.link import TransportLink
 from detent.transports.transport import HOLD_SECONDS, TakenOffer, TransportAwayError
 from detent.worker.capacity import WorkerCapacity
 from detent.worker.claiming import Claiming
 from detent.worker.intake import Intake
+
+log = logger("worker")
 
 # How long one call waits for offers: what is served may change meanwhile.
 WAIT_SECONDS = 2.0
@@ -38,6 +42,8 @@ IDLE_PAUSE = 0.5
 POLL_WHILE_AWAY = 1.0
 # Between two usual claims that offers ask for.
 USUAL_EVERY = 0.02
+
+_Answer = TypeVar("_Answer")
 
 
 class OfferTaker:
@@ -70,19 +76,19 @@ class OfferTaker:
         self._claim_as_usual = claim_as_usual
         self._wakeups = wakeups
         self._metrics = metrics
-        self._taking: asyncio.Future[list[TakenOffer]] | None = None
+        self._waiting: asyncio.Future[Any] | None = None
         self._was_up = True
         self.loop = Loop("offers of runs", self.tick)
         wakeups.capacity_freed.subscribe(self.loop.wake)
 
     def poll_every(self, usual: float) -> float:
         """How often the worker claims without being asked."""
-        return usual if self._link.up else min(usual, POLL_WHILE_AWAY)
+        return usual if self._link.steady else min(usual, POLL_WHILE_AWAY)
 
     def interrupt(self) -> None:
-        """Stop waiting for offers: the worker drains, or ends. An offer that was just taken returns to others."""
-        if self._taking is not None:
-            self._taking.cancel()
+        """Stop waiting for the broker: the worker drains, or ends. An offer that was just taken returns to others."""
+        if self._waiting is not None:
+            self._waiting.cancel()
 
     async def tick(self) -> float:
         if not self._membership.trusted or not self._capacity.starts:
@@ -106,25 +112,28 @@ class OfferTaker:
         return 0.0
 
     async def _reached(self) -> bool:
-        up = await self._link.ensure()
+        up = self._link.steady or await self._interruptible(asyncio.ensure_future(self._link.ensure()), otherwise=False)
         if self._was_up and not up:
             self._claim_as_usual(True)  # offers may be lost, and the pause before the next poll was a long one
         self._was_up = up
         return up
 
     async def _take(self, limit: int) -> list[TakenOffer]:
-        self._taking = asyncio.ensure_future(
-            self._transport.take(list(self._claiming.serving), limit, self._clock.now(), WAIT_SECONDS)
-        )
+        served = list(self._claiming.serving)
+        taking = asyncio.ensure_future(self._transport.take(served, limit, self._clock.now(), WAIT_SECONDS))
+        return await self._interruptible(taking, otherwise=[])
+
+    async def _interruptible(self, waiting: asyncio.Future[_Answer], *, otherwise: _Answer) -> _Answer:
+        self._waiting = waiting
         try:
-            return await self._taking
+            return await waiting
         except asyncio.CancelledError:
             task = asyncio.current_task()
             if task is not None and task.cancelling():
                 raise
-            return []  # by `interrupt`
+            return otherwise  # by `interrupt`
         finally:
-            self._taking = None
+            self._waiting = None
 
     async def _use(self, taken: Sequence[TakenOffer]) -> float:
         """Claim what was offered. The seconds to wait before more is taken."""
@@ -150,6 +159,9 @@ class OfferTaker:
         self._capacity.reserved += len(runs)
         try:
             claims = await self._while_held(runs)
+        except Rejected as error:
+            self._drop_rejected(len(runs), error)
+            return
         except Exception as error:
             if isinstance(error, OutcomeUnknown):
                 self._wakeups.reply_lost()
@@ -160,6 +172,15 @@ class OfferTaker:
             self._capacity.reserved -= len(runs)
         self._metrics.offers_stale += len(runs) - len(claims)
         self._accept(claims)
+
+    def _drop_rejected(self, count: int, error: Rejected) -> None:
+        """One of the offers names what no run can have. Given back, they would all return for ever; the usual claim
+        finds those that wait."""
+        log.warning(
+            "offers are dropped: the broker holds what this cluster has not sent", offers=count, error=str(error)
+        )
+        self._metrics.offers_stale += count
+        self._claim_as_usual(False)
 
     async def _while_held(self, runs: Sequence[TakenOffer]) -> list[Claim]:
         """Claim; while a slow database keeps the claim waiting, no other worker gets the offers."""
