@@ -10,6 +10,7 @@ import pytest
 from detent.domain.misfire import RUN_ALL, MisfirePolicy, decide
 from detent.domain.schedule import Schedule, ScheduleError
 from detent.domain.schedule.explain import explain_text
+from detent.domain.schedule.instants import to_ms
 from detent.domain.schedule.schedule import COMBINED
 from detent.domain.schedule.steps import CostlySchedule, Steps
 
@@ -143,6 +144,48 @@ def test_exclusions_that_leave_no_tick_are_refused(exclude: list[str]) -> None:
 def test_a_schedule_whose_last_ticks_are_excluded_ends() -> None:
     schedule = parse({"at": "2026-12-24T10:00:00Z", "also": ["2026-12-26T10:00:00Z"], "exclude": ["2026-12-26"]})
     assert ticks(schedule, 5) == ["12-24 10:00"]
+
+
+@pytest.mark.parametrize("zone", ["UTC", "Europe/Berlin"])
+@pytest.mark.parametrize("exclusion", ["2026-12-24/9000-12-31", "DTSTART:20261224\nRRULE:FREQ=DAILY"])
+def test_an_exclusion_that_never_ends_ends_the_schedule(exclusion: str, zone: str) -> None:
+    schedule = parse({"cron": "0 9 * * *", "exclude": [exclusion]}, timezone=zone)
+    (*_, last) = schedule.between(NOW, NOW + timedelta(days=30), 10)
+    assert last.day == 23 and schedule.next_after(last) is None
+    assert schedule.next_after(last + timedelta(days=3000)) is None
+    assert schedule.latest(last, last + timedelta(days=9000)) == last
+
+
+@pytest.mark.parametrize(
+    ("edge", "before", "first"),
+    [
+        ("2026-10-25T02:30/2036-01-10T00:00", "2026-10-25T00:30", "2026-10-25T01:00"),  # the clock goes back out of it
+        ("2025-10-25T00:00/2026-03-29T02:30", "2026-03-29T00:59", "2026-03-29T01:00"),  # it ends in an hour that is left out
+        ("2020-01-01T00:00/2026-10-25T02:30", "2026-10-25T00:29", "2026-10-25T00:30"),
+    ],
+)
+def test_a_long_exclusion_may_begin_and_end_at_a_change_of_the_clock(edge: str, before: str, first: str) -> None:
+    schedule = parse({"cron": "* * * * *", "exclude": [edge]}, timezone="Europe/Berlin", dst_overlap="both")
+    after = datetime.fromisoformat(before).replace(tzinfo=UTC)
+    assert schedule.next_after(after) == datetime.fromisoformat(first).replace(tzinfo=UTC)
+
+
+def test_a_long_exclusion_is_leapt_over_in_a_few_steps() -> None:
+    steps = Steps()
+    spec = {"cron": "0 9 * * *", "exclude": ["2027-01-01/2085-12-31"]}
+    schedule = Schedule.parse(spec, timezone="Europe/Berlin", anchor=NOW, steps=steps)
+    ticks = schedule.ticks
+    steps.spent = 0
+    assert ticks.next(to_ms(datetime(2026, 12, 31, 12, tzinfo=UTC))) == to_ms(datetime(2086, 1, 1, 8, tzinfo=UTC))
+    assert ticks.latest(to_ms(NOW), to_ms(datetime(2085, 12, 31, tzinfo=UTC))) == to_ms(
+        datetime(2026, 12, 31, 8, tzinfo=UTC)
+    )
+    assert steps.spent < 10
+
+
+def test_ticks_that_are_excluded_one_by_one_for_two_months_come_back() -> None:
+    schedule = parse({"cron": "*/5 * * * *", "exclude": ["*/5 * * 7-8 *"]})
+    assert schedule.next_after(datetime(2027, 6, 30, 23, 55, tzinfo=UTC)) == datetime(2027, 9, 1, tzinfo=UTC)
 
 
 @pytest.mark.parametrize(

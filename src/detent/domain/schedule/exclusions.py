@@ -22,8 +22,21 @@ DAY_SECONDS = 86_400
 WALL_EPOCH = datetime(1970, 1, 1)  # noqa: DTZ001  a wall time has no zone
 FULL_HOURS = (1 << 24) - 1
 FULL_MINUTES = (1 << 60) - 1
-MAX_EXCLUDED = 10_000
-"""A search ends after so many excluded stretches in a row: 27 years of days."""
+CLOCK_CHANGES = 2 * DAY_SECONDS
+"""More than all changes of a zone's clock together: offsets are between -12 and +14 hours."""
+MAX_EXCLUDED = 25_000
+"""A search ends after so many excluded stretches in a row: 86 days of five-minute ticks that are excluded one by one. It
+takes a quarter of a second."""
+LONG_SEARCH = 5_000
+YEAR_MS = 31_557_600_000
+FAR_MS, VERY_FAR_MS = 20 * YEAR_MS, 100 * YEAR_MS
+
+
+def as_good_as_never(distance: int, stretches: int) -> bool:
+    """Whether a search that has passed excluded ticks only, so many milliseconds and so many stretches, ends: a schedule
+    whose next tick is a century away has ended, whatever comes then."""
+    return distance > (VERY_FAR_MS if stretches < LONG_SEARCH else FAR_MS)
+
 
 
 class EverythingExcluded(UsageError):  # noqa: N818 - it says what is wrong
@@ -113,7 +126,7 @@ class Exclusions:
         self._starts = [start for start, _ in self._ranges]
 
     def stretch(self, instant: int) -> tuple[int, int] | None:
-        """The excluded stretch [start, end) around an instant, within one offset of the zone; None: not excluded."""
+        """An excluded stretch [start, end) around an instant; None: not excluded."""
         second = instant // 1000
         segment = self.zone.segment(second)
         wall = second + segment.offset
@@ -124,7 +137,13 @@ class Exclusions:
         if found is None:
             return None
         start, end = found[0] - segment.offset, found[1] - segment.offset
-        return max(start, segment.start) * 1000, min(end, segment.end) * 1000
+        low, high = max(start, segment.start), min(end, segment.end)
+        # Far from both ends of a long stretch no change of the clock leads out of it.
+        if high - start >= CLOCK_CHANGES:
+            high = max(high, end - CLOCK_CHANGES)
+        if end - low >= CLOCK_CHANGES:
+            low = min(low, start + CLOCK_CHANGES)
+        return low * 1000, high * 1000
 
     def next_start(self, instant: int, until: int) -> int | None:
         """The first excluded instant in [instant, until]."""

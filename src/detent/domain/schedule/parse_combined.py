@@ -32,7 +32,6 @@ from detent.domain.schedule.steps import Steps
 from detent.domain.schedule.zones import Zone, checked_rules
 
 MAX_ALSO = 20
-CENTURY_MS = 36_525 * 86_400_000
 MAX_EXCLUSIONS = 200
 DAY = re.compile(r"\d{4}-\d\d-\d\d", re.ASCII)
 LOCAL_TIME = re.compile(r"\d{4}-\d\d-\d\d[T ]\d\d:\d\d(:\d\d)?", re.ASCII)
@@ -162,14 +161,13 @@ def _check_possible(ticks: CombinedTicks, options: ScheduleOptions) -> None:
     """Refuses exclusions that leave no tick from the start of the job on."""
     known = [to_ms(moment) - 1 for moment in (options.starts_at, options.anchor) if moment is not None]
     since = max(known, default=LOWEST_MS)
-    first = ticks.next_of_any(since)
     try:
         tick = ticks.next(since)
     except EverythingExcluded as error:
         raise ScheduleError(error.message, error.pointer) from None
-    if first is not None and (tick is None or tick - first > CENTURY_MS):
+    if tick is None and ticks.next_of_any(since) is not None:
         raise ScheduleError(
-            "All ticks of the schedule are excluded, or all of the next hundred years: remove an exclusion.",
+            "All ticks of the schedule are excluded, or all of the next decades: remove an exclusion.",
             "/schedule/exclude",
         )
 
