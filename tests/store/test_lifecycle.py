@@ -9,12 +9,13 @@ from datetime import datetime, timedelta
 from typing import Any
 
 import pytest
+from structlog.testing import capture_logs
 
 from detent.contract.job import Job
 from detent.domain.identity import RunKey
 from detent.domain.misfire import MissedRange, split_by_day
 from detent.errors import UsageError
-from detent.jobs import JobOperations, moves
+from detent.jobs import JobOperations, automatic, moves
 from detent.store import Store
 from detent.store.cursors import Advance
 from tests.store.moving import HOUR, NODE, database_time, fire, full_hour, job_of_old, number_of, run, settle, spec
@@ -142,6 +143,34 @@ async def test_two_nodes_that_end_a_pause_at_once_end_it_once(verbs: Store, look
     await asyncio.gather(*(JobOperations(verbs).automatic.end_pauses() for _ in range(4)))
     assert await look.fetchval("SELECT count(*) FROM segments WHERE closed = 'resumed'") == 1
     assert (await clean(verbs, look, job))["skipped: paused"] == 4
+
+
+async def test_a_job_that_cannot_be_resumed_is_tried_less_and_less_often_and_the_others_are_resumed(
+    verbs: Store, look: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    jobs = JobOperations(verbs)
+    broken, good = await jobs.registration.add([spec(name="broken"), spec(name="good")])
+    for job in (broken, good):
+        await jobs.lifecycle.pause(job.id, until=await database_time(look) + HOUR)
+    await look.execute("UPDATE jobs SET paused_until = now()")
+    await look.execute(
+        "UPDATE jobs SET definition = jsonb_set(definition, '{timezone}', '\"Mars/Olympus\"') WHERE name = 'broken'"
+    )
+    clock = [100.0]
+    monkeypatch.setattr(automatic, "monotonic", lambda: clock[0])
+    with capture_logs() as logged:
+        waits = [await jobs.automatic.end_pauses()]
+        assert await look.fetchval("SELECT status FROM jobs WHERE name = 'good'") == "active"
+        for _ in range(9):
+            clock[0] += waits[-1] or 0
+            waits.append(await jobs.automatic.end_pauses())
+            assert await jobs.automatic.end_pauses() == waits[-1]  # it is not tried before
+    assert waits == [0.5, 1, 2, 4, 8, 16, 32, 60, 60, 60]
+    assert [(line["event"], line["job"]) for line in logged] == [("job not changed", str(broken.id))] * 10
+    await look.execute("UPDATE jobs SET definition = jsonb_set(definition, '{timezone}', '\"UTC\"')")
+    clock[0] += 60
+    await jobs.automatic.end_pauses()
+    assert await look.fetchval("SELECT count(*) FROM jobs WHERE status = 'active'") == 2
 
 
 async def test_upkeep_ignores_pauses_without_an_end(verbs: Store, look: Any) -> None:
