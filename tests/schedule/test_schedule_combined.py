@@ -160,7 +160,11 @@ def test_an_exclusion_that_never_ends_ends_the_schedule(exclusion: str, zone: st
     ("edge", "before", "first"),
     [
         ("2026-10-25T02:30/2036-01-10T00:00", "2026-10-25T00:30", "2026-10-25T01:00"),  # the clock goes back out of it
-        ("2025-10-25T00:00/2026-03-29T02:30", "2026-03-29T00:59", "2026-03-29T01:00"),  # it ends in an hour that is left out
+        (
+            "2025-10-25T00:00/2026-03-29T02:30",
+            "2026-03-29T00:59",
+            "2026-03-29T01:00",
+        ),  # it ends in an hour that is left out
         ("2020-01-01T00:00/2026-10-25T02:30", "2026-10-25T00:29", "2026-10-25T00:30"),
     ],
 )
@@ -214,12 +218,39 @@ def test_ticks_that_are_excluded_one_by_one_for_two_months_come_back() -> None:
         ({"exclude": ["FREQ=DAILY;BYHOUR=9"]}, "/schedule/exclude/0", "names whole days"),
         ({"exclude": ["DTSTART:20300101T090000\nRRULE:FREQ=DAILY"]}, "/schedule/exclude/0", "names whole days"),
         ({"exclude": ["* * 1 * MON"]}, "/day_match", "day_match"),
+        ({"exclude": ["2026-12-24", "* * ? * 1"]}, "/schedule/exclude/1", "has two readings"),
+        ({"exclude": ["cron(* * ? * SAT *)"]}, "/schedule/exclude/0", "set dialect to 'aws'"),
     ],
 )
 def test_what_cannot_be_decided_is_refused_with_its_place(parts: dict[str, Any], pointer: str, words: str) -> None:
     with pytest.raises(ScheduleError) as refused:
         parse({**WORKDAYS, **parts})
     assert (refused.value.pointer, words in refused.value.message) == (pointer, True), refused.value.message
+
+
+@pytest.mark.parametrize(
+    ("schedule", "same"),
+    [
+        ({"cron": "rate(1 hour)", "exclude": ["cron(* * ? * SAT *)"]}, {"every": "1h", "exclude": ["* * * * SAT"]}),
+        (
+            {
+                "cron": "cron(0 9 ? * MON *)",
+                "also": ["at(2026-12-27T10:00:00)", "0 10 ? * 2 *"],
+                "exclude": ["2026-12-28"],
+            },
+            {"cron": "0 9 * * MON", "also": ["2026-12-27T10:00:00Z", "0 10 * * MON"], "exclude": ["2026-12-28"]},
+        ),
+    ],
+)
+def test_forms_of_eventbridge_are_read_in_every_part(schedule: dict[str, Any], same: dict[str, Any]) -> None:
+    assert parse(schedule, dialect="aws") == parse(same)
+
+
+@pytest.mark.parametrize("exclusion", ["rate(5 minutes)", "at(2026-12-24T10:00:00)"])
+def test_single_moments_of_eventbridge_are_not_excluded(exclusion: str) -> None:
+    with pytest.raises(ScheduleError, match="single moments") as refused:
+        parse({"cron": "cron(0 9 ? * MON *)", "exclude": [exclusion]}, dialect="aws")
+    assert refused.value.pointer == "/schedule/exclude/0"
 
 
 def test_day_match_applies_to_the_expressions_that_need_it() -> None:

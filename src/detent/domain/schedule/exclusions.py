@@ -38,7 +38,6 @@ def as_good_as_never(distance: int, stretches: int) -> bool:
     return distance > (VERY_FAR_MS if stretches < LONG_SEARCH else FAR_MS)
 
 
-
 class EverythingExcluded(UsageError):  # noqa: N818 - it says what is wrong
     """A search that found excluded ticks only."""
 

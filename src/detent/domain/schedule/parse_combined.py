@@ -14,6 +14,7 @@ from detent.domain.schedule.combined import CombinedTicks
 from detent.domain.schedule.cron import CronWalls
 from detent.domain.schedule.cron_parse import parse_cron, split_zone
 from detent.domain.schedule.cron_text import canonical_cron
+from detent.domain.schedule.dialects import is_aws, read_aws, refuse_aws, refuse_two_readings
 from detent.domain.schedule.errors import ScheduleError
 from detent.domain.schedule.exclusions import (
     DAY_SECONDS,
@@ -83,7 +84,7 @@ def _member(item: Any, pointer: str, options: ScheduleOptions, steps: Steps, new
         raise ScheduleError("A schedule in 'also' has no 'also' and no 'exclude' of its own: write them once.", pointer)
     if item is None:
         raise ScheduleError("A schedule in 'also' is null; write for example '0 9 * * MON' or 'every 6h'.", pointer)
-    if not _is_cron(item):
+    if not _is_cron(item, options.dialect):
         options = options._replace(day_match=None)
     try:
         member = parse_schedule(item, options, steps, new)
@@ -102,7 +103,10 @@ def _member(item: Any, pointer: str, options: ScheduleOptions, steps: Steps, new
     return member
 
 
-def _is_cron(item: Any) -> bool:
+def _is_cron(item: Any, dialect: str) -> bool:
+    text = item.get("cron") if isinstance(item, Mapping) else item
+    if dialect == "aws" and isinstance(text, str) and is_aws(text):
+        return read_aws(text)[0] == "cron"
     if isinstance(item, Mapping):
         return "cron" in item
     return (
@@ -191,7 +195,7 @@ def _exclusion(item: Any, pointer: str, options: ScheduleOptions, zone: Zone, st
             return _range(text)
         return _cron(text, options, zone) if kind == "cron" else _rule(text, options, zone, steps)
     except ScheduleError as error:
-        raise error.at(pointer) from None
+        raise ScheduleError(error.message, pointer if error.pointer in ("", "/schedule") else error.pointer) from None
 
 
 def _kind_of(item: Any, pointer: str) -> tuple[str, str]:
@@ -257,7 +261,7 @@ def _check_zone(inner: str | None, zone: Zone) -> None:
 
 
 def _cron(text: str, options: ScheduleOptions, zone: Zone) -> Found:
-    inner, expression = split_zone(text)
+    inner, expression = split_zone(_bare_cron(text, options.dialect))
     _check_zone(inner, zone)
     if expression.strip().startswith("@"):
         raise ScheduleError(
@@ -265,9 +269,22 @@ def _cron(text: str, options: ScheduleOptions, zone: Zone) -> Found:
             "first day of each month."
         )
     fields = parse_cron(expression, dialect=options.dialect, day_match=options.day_match, hash_key=options.hash_key)
+    if options.dialect == "unix":
+        refuse_two_readings(expression, fields, options.day_match, options.hash_key)
     walls = CronWalls(fields)
     walls.check_possible(expression)
     return MatchedStretches(walls, unit_of(fields), text), {"cron": canonical_cron(fields)}
+
+
+def _bare_cron(text: str, dialect: str) -> str:
+    """The fields in `cron(…)`, which only the dialect aws has."""
+    if dialect != "aws":
+        refuse_aws(text)
+        return text
+    kind, bare = read_aws(text)
+    if kind != "cron":
+        raise ScheduleError(f"{text!r} excludes single moments; give {EXCLUSION_FORMS}.")
+    return bare
 
 
 def _rule(text: str, options: ScheduleOptions, zone: Zone, steps: Steps) -> Found:
