@@ -52,7 +52,7 @@ async def test_an_existing_job_that_an_older_node_cannot_read_does_not_keep_a_ne
 
 
 async def test_a_new_job_that_an_older_node_cannot_read_is_refused(verbs: Store, look: Any) -> None:
-    with pytest.raises(Conflict, match="'report' has H in its schedule.*upgrade all nodes"):
+    with pytest.raises(Conflict, match=r"'report' has H in its schedule.*upgrade all nodes"):
         await register_jobs(verbs, JobOperations(verbs), app_of("H 3 * * *"))
     assert await schedules(look) == {}
 

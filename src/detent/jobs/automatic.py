@@ -51,11 +51,9 @@ class AutomaticChanges:
         rows = await self._store.jobs.ending_pauses(MAX_RESUMED)
         due = [row for row in rows if row["seconds"] <= 0]
         self._refused = {row["id"]: self._refused[row["id"]] for row in due if row["id"] in self._refused}
-        waits = [float(row["seconds"]) for row in rows[len(due) : len(due) + 1]]
-        for row in due:
-            if (wait := await self._end_pause(row)) is not None:
-                waits.append(wait)
-        return min(waits, default=CHECK_AGAIN) if rows else None
+        waits = [await self._end_pause(row) for row in due]
+        waits += [float(row["seconds"]) for row in rows[len(due) : len(due) + 1]]
+        return min((wait for wait in waits if wait is not None), default=CHECK_AGAIN) if rows else None
 
     async def _end_pause(self, row: Row) -> float | None:
         """The seconds until the next try; None: it was resumed."""

@@ -108,8 +108,8 @@ def detach_database(app: Detent) -> None:
 
 
 async def register_jobs(store: Store, jobs: JobOperations, app: Detent) -> None:
-    """Create or update the app's jobs; log those that it no longer has. During a rolling upgrade a job that exists is not
-    changed to what an older node cannot read: the last node that is upgraded does that when it starts."""
+    """Create or update the app's jobs; log those that it no longer has. During a rolling upgrade, a job that exists is
+    not changed to what an older node cannot read: the last node that is upgraded does that when it starts."""
     assert app.name is not None
     for document in app.jobs:
         try:

@@ -25,16 +25,16 @@ FULL_MINUTES = (1 << 60) - 1
 CLOCK_CHANGES = 2 * DAY_SECONDS
 """More than all changes of a zone's clock together: offsets are between -12 and +14 hours."""
 MAX_EXCLUDED = 25_000
-"""A search ends after so many excluded stretches in a row: 86 days of five-minute ticks that are excluded one by one. It
-takes a quarter of a second."""
+"""A search ends after so many excluded stretches in a row, such as 86 days of five-minute ticks that are excluded one
+by one: a quarter of a second."""
 LONG_SEARCH = 5_000
 YEAR_MS = 31_557_600_000
 FAR_MS, VERY_FAR_MS = 20 * YEAR_MS, 100 * YEAR_MS
 
 
 def as_good_as_never(distance: int, stretches: int) -> bool:
-    """Whether a search that has passed excluded ticks only, so many milliseconds and so many stretches, ends: a schedule
-    whose next tick is a century away has ended, whatever comes then."""
+    """Whether a search ends that has found excluded ticks only, over so many milliseconds, in so many stretches: a
+    schedule whose next tick is a century away has ended, whatever comes then."""
     return distance > (VERY_FAR_MS if stretches < LONG_SEARCH else FAR_MS)
 
 
