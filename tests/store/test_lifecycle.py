@@ -9,13 +9,13 @@ from datetime import datetime, timedelta
 from typing import Any
 
 import pytest
-from structlog.testing import capture_logs
 
 from detent.contract.job import Job
 from detent.domain.identity import RunKey
 from detent.domain.misfire import MissedRange, split_by_day
+from detent.domain.schedule.stagger import stagger_start
 from detent.errors import UsageError
-from detent.jobs import JobOperations, automatic, moves
+from detent.jobs import JobOperations, moves
 from detent.store import Store
 from detent.store.cursors import Advance
 from tests.store.moving import HOUR, NODE, database_time, fire, full_hour, job_of_old, number_of, run, settle, spec
@@ -145,34 +145,6 @@ async def test_two_nodes_that_end_a_pause_at_once_end_it_once(verbs: Store, look
     assert (await clean(verbs, look, job))["skipped: paused"] == 4
 
 
-async def test_a_job_that_cannot_be_resumed_is_tried_less_and_less_often_and_the_others_are_resumed(
-    verbs: Store, look: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    jobs = JobOperations(verbs)
-    broken, good = await jobs.registration.add([spec(name="broken"), spec(name="good")])
-    for job in (broken, good):
-        await jobs.lifecycle.pause(job.id, until=await database_time(look) + HOUR)
-    await look.execute("UPDATE jobs SET paused_until = now()")
-    await look.execute(
-        "UPDATE jobs SET definition = jsonb_set(definition, '{timezone}', '\"Mars/Olympus\"') WHERE name = 'broken'"
-    )
-    clock = [100.0]
-    monkeypatch.setattr(automatic, "monotonic", lambda: clock[0])
-    with capture_logs() as logged:
-        waits = [await jobs.automatic.end_pauses()]
-        assert await look.fetchval("SELECT status FROM jobs WHERE name = 'good'") == "active"
-        for _ in range(9):
-            clock[0] += waits[-1] or 0
-            waits.append(await jobs.automatic.end_pauses())
-            assert await jobs.automatic.end_pauses() == waits[-1]  # it is not tried before
-    assert waits == [0.5, 1, 2, 4, 8, 16, 32, 60, 60, 60]
-    assert [(line["event"], line["job"]) for line in logged] == [("job not changed", str(broken.id))] * 10
-    await look.execute("UPDATE jobs SET definition = jsonb_set(definition, '{timezone}', '\"UTC\"')")
-    clock[0] += 60
-    await jobs.automatic.end_pauses()
-    assert await look.fetchval("SELECT count(*) FROM jobs WHERE status = 'active'") == 2
-
-
 async def test_upkeep_ignores_pauses_without_an_end(verbs: Store, look: Any) -> None:
     (job,) = await JobOperations(verbs).registration.add([spec()])
     await JobOperations(verbs).lifecycle.pause(job.id)
@@ -243,6 +215,32 @@ async def test_an_edit_of_something_else_leaves_the_due_tick_due(verbs: Store, l
     assert await look.fetchval("SELECT next_tick < now() FROM cursors")
     assert await spans(look, job) == [("created", None, None)]
     assert set(await clean(verbs, look, job)) == {"open due"}
+
+
+@pytest.mark.parametrize("change", [{"priority": 9}, {"release": "exact"}, {"release": "exact", "jitter_seconds": 60}])
+async def test_an_edit_of_the_release_leaves_a_tick_that_waits_for_it(
+    verbs: Store, look: Any, change: dict[str, Any]
+) -> None:
+    job = await job_of_old(verbs, look, 1.5 * HOUR, release="staggered", priority=2)
+    later = await database_time(look) + timedelta(seconds=2)
+    await look.execute("UPDATE cursors SET fire_at = $1", later)
+    tick = await look.fetchval("SELECT next_tick FROM cursors")
+    changed, _ = await JobOperations(verbs).registration.patch(job.id, change)
+    row = await look.fetchrow(
+        "SELECT next_tick, fire_at, stored ->> 'stagger_ms' FROM cursors JOIN schedules USING (schedule)"
+    )
+    starts = stagger_start(9) if "priority" in change else None
+    assert tuple(row) == (tick, later, None if starts is None else str(starts))
+    assert await history(look) == [] and await spans(look, job) == [("created", None, None)]
+    assert set(await clean(verbs, look, job)) == {"open due"} and changed.next_run_at == tick
+
+
+async def test_an_edit_of_the_release_moves_a_tick_to_come(verbs: Store, look: Any) -> None:
+    (job,) = await JobOperations(verbs).registration.add([spec(release="staggered", priority=0)])
+    tick = await look.fetchval("SELECT next_tick FROM cursors")
+    await JobOperations(verbs).registration.patch(job.id, {"release": "exact"})
+    assert tuple(await look.fetchrow("SELECT next_tick, fire_at FROM cursors")) == (tick, tick)
+    assert await history(look) == []
 
 
 async def test_an_edit_back_to_the_schedule_it_had_repeats_no_instant(verbs: Store, look: Any) -> None:
