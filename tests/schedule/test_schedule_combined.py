@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import itertools
 from datetime import UTC, datetime, timedelta
 from typing import Any
+from zoneinfo import ZoneInfo
 
 import pytest
 
@@ -187,9 +189,44 @@ def test_a_long_exclusion_is_leapt_over_in_a_few_steps() -> None:
     assert steps.spent < 10
 
 
-def test_ticks_that_are_excluded_one_by_one_for_two_months_come_back() -> None:
-    schedule = parse({"cron": "*/5 * * * *", "exclude": ["*/5 * * 7-8 *"]})
-    assert schedule.next_after(datetime(2027, 6, 30, 23, 55, tzinfo=UTC)) == datetime(2027, 9, 1, tzinfo=UTC)
+@pytest.mark.parametrize("zone", ["UTC", "Australia/Lord_Howe"])
+@pytest.mark.parametrize("often", ["*/5 * * *", "*/10 * * * *", "1-59 0-22 * *"])
+def test_ticks_that_are_excluded_one_by_one_for_months_come_back(often: str, zone: str) -> None:
+    schedule = parse({"cron": f"{often} *", "exclude": [f"{often.removesuffix(' *')} 3-10 *"]}, timezone=zone)
+    last = schedule.next_after(datetime(2027, 3, 3, tzinfo=UTC))
+    assert last is not None and last.astimezone(ZoneInfo(zone)).strftime("%m-%d") == "11-01"
+    before = schedule.latest(NOW, last - timedelta(seconds=1))
+    assert before is not None and before.astimezone(ZoneInfo(zone)).strftime("%m-%d") == "02-28"
+
+
+@pytest.mark.parametrize("gap", ["run", "shift", "skip"])
+@pytest.mark.parametrize(
+    ("zone", "change"),
+    [
+        ("Europe/Berlin", "2027-03-28"),
+        ("Australia/Lord_Howe", "2027-10-03"),
+        ("America/Santiago", "2027-09-05"),
+        ("Pacific/Apia", "2011-12-30"),
+    ],
+)
+def test_days_that_an_expression_excludes_as_a_whole_are_judged_by_the_wall_clock_at_a_change(
+    zone: str, change: str, gap: str
+) -> None:
+    """Ticks that a gap has moved may come at a time of the day that is not excluded."""
+    start = datetime.fromisoformat(f"{change}T00:00:00Z") - timedelta(days=3)
+    window = (start, start + timedelta(days=6), 1000)
+    options: dict[str, Any] = {"timezone": zone, "anchor": None}
+    for minutes, days in itertools.product(("10,50", "0,20,30"), ("SUN,MON", "FRI,SAT", "*")):
+        text, exclusion = f"{minutes} 0-23 * * *", f"{minutes} 0-23 * 2-12 {days}"
+        hidden = parse(exclusion, dst_gap="skip", dst_overlap="both", **options).between(*window)
+        every = parse(text, dst_gap=gap, **options).between(*window)
+        some = parse({"cron": text, "exclude": [exclusion]}, dst_gap=gap, **options)
+        left = [tick for tick in every if tick not in hidden]
+        assert some.between(*window) == left
+        assert some.count_between(*window[:2]) == len(left)
+        assert [some.latest(start, tick - timedelta(seconds=1)) for tick in every[1:]] == [
+            max((other for other in left if other < tick), default=None) for tick in every[1:]
+        ]
 
 
 @pytest.mark.parametrize(

@@ -163,6 +163,10 @@ async def test_after_an_outage_there_is_nothing_to_catch_up(look: Any, store: St
 async def test_a_locked_cursor_holds_up_no_other_job(look: Any, sql: Any, store: Store, start: Any) -> None:
     await add(store)
     await add(store, name="beside")
+    await look.execute(  # so that a look has to move the cursor of the first
+        "INSERT INTO run_history (job, scheduled_at, started_at, finished_at, serial, revision, status, token, node,"
+        " attempt) SELECT job, now(), now(), now(), 0, 1, 3, 1 << 22 | 1, 1, 1 FROM jobs WHERE name = 'poll'"
+    )
 
     async def runs(name: str) -> int:
         query = "SELECT count(*) FROM run_history JOIN jobs USING (job) WHERE name = $1 AND run_history.status = 1"

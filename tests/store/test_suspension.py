@@ -161,5 +161,6 @@ async def test_a_delay_counts_from_a_run_that_ended_during_the_suspension(look: 
         " attempt) VALUES ($1, $2, $2, now(), 0, 1, 1, 1 << 22 | 1, $3, 1)",
         job, began, NODE,
     )  # fmt: skip
+    # With a longer delay, because the run cannot have ended in the future.
     due = (await verbs.cursors.look_at_delays(NODE, [DelayLook(job, tick + HOUR, 1, 2 * HOUR, HOUR, None)])).moved[job]
     assert due is not None and due > tick + HOUR

@@ -28,7 +28,7 @@ from detent.domain.schedule.exclusions import (
 from detent.domain.schedule.instants import LOWEST_MS, format_instant, to_ms
 from detent.domain.schedule.parse import ScheduleOptions, parse_schedule
 from detent.domain.schedule.rrule_parse import RecurrenceRule, find_zone, looks_like_rrule, parse_rrule
-from detent.domain.schedule.schedule import COMBINED, Schedule
+from detent.domain.schedule.schedule import COMBINED, Schedule, WallTicks
 from detent.domain.schedule.steps import Steps
 from detent.domain.schedule.zones import Zone, checked_rules
 
@@ -154,11 +154,18 @@ def _schedule(
     stored |= stored_bounds(options.starts_at, options.ends_at, options.jitter_seconds, options.stagger_ms)
     if options.zone_rules is not None and zone.name != "UTC":
         stored["zone_rules"] = checked_rules(zone, options.zone_rules)
-    ticks = CombinedTicks(members, Exclusions([exclusion for exclusion, _ in found], zone), steps)
+    ticks = CombinedTicks(members, Exclusions([part for part, _ in found], zone, _crons(members)), steps)
     schedule = Schedule(COMBINED, ticks, zone, stored)
     if new:
         _check_possible(ticks, options)
     return schedule
+
+
+def _crons(members: list[Schedule]) -> list[CronWalls] | None:
+    """The expressions of all members; None: one is something else."""
+    walls = [each.ticks.resolver.source if isinstance(each.ticks, WallTicks) else None for each in members]
+    crons = [each for each in walls if isinstance(each, CronWalls)]
+    return crons if len(crons) == len(members) else None
 
 
 def _check_possible(ticks: CombinedTicks, options: ScheduleOptions) -> None:
