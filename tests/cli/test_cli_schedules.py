@@ -25,6 +25,10 @@ URL = ("--url", "http://127.0.0.1:9/")
         (("--every", "10m", "--after", "finish"), {"every": "10m", "after": "finish"}),
         (("--schedule", "every 6h", "--exclude", "* * * * SAT"), {"every": "6h", "exclude": ["* * * * SAT"]}),
         (("--schedule", "@daily", "--exclude", "2030-12-24"), {"cron": "@daily", "exclude": ["2030-12-24"]}),
+        (
+            ("--schedule", "rate(1 hour)", "--dialect", "aws", "--exclude", "2030-12-24"),
+            {"cron": "rate(1 hour)", "exclude": ["2030-12-24"]},
+        ),
         (("--rrule", "FREQ=DAILY", "--also", "@hourly"), {"rrule": "FREQ=DAILY", "also": ["@hourly"]}),
     ],
 )
@@ -56,4 +60,15 @@ def test_a_schedule_of_several_parts_is_explained_without_a_server(inside: Run) 
 
 def test_exclusions_that_leave_no_tick_end_with_code_two(inside: Run) -> None:
     done = inside("cron", "explain", "@daily", "--exclude", "* * * * MON-FRI", "--exclude", "* * * * SAT,SUN")
-    assert (done.code, "not excluded: remove one of its exclusions" in done.err) == (2, True)
+    assert (done.code, "All ticks of the schedule are excluded" in done.err) == (2, True)
+
+
+def test_forms_of_eventbridge_have_parts_in_their_own_dialect(inside: Run) -> None:
+    command = ("cron", "explain", "cron(0 9 ? * * *)", "--also", "rate(12 hours)", "--exclude", "cron(* * ? * SAT *)")
+    done = inside(*command, "--dialect", "aws", "--from", "2030-12-20T12:00:00Z", "--next", "4", "--json")
+    assert done.code == 0, done.err
+    answer = json.loads(done.out)
+    assert [tick["at"][5:13] for tick in answer["ticks"]] == ["12-22T00", "12-22T09", "12-22T12", "12-23T00"]
+    assert "except on Saturday" in answer["description"]
+    refused = inside(*command)
+    assert (refused.code, "set dialect to 'aws'" in refused.err) == (2, True)

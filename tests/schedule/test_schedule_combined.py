@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import itertools
 from datetime import UTC, datetime, timedelta
 from typing import Any
+from zoneinfo import ZoneInfo
 
 import pytest
 
 from detent.domain.misfire import RUN_ALL, MisfirePolicy, decide
 from detent.domain.schedule import Schedule, ScheduleError
 from detent.domain.schedule.explain import explain_text
+from detent.domain.schedule.instants import to_ms
 from detent.domain.schedule.schedule import COMBINED
 from detent.domain.schedule.steps import CostlySchedule, Steps
 
@@ -145,6 +148,87 @@ def test_a_schedule_whose_last_ticks_are_excluded_ends() -> None:
     assert ticks(schedule, 5) == ["12-24 10:00"]
 
 
+@pytest.mark.parametrize("zone", ["UTC", "Europe/Berlin"])
+@pytest.mark.parametrize("exclusion", ["2026-12-24/9000-12-31", "DTSTART:20261224\nRRULE:FREQ=DAILY"])
+def test_an_exclusion_that_never_ends_ends_the_schedule(exclusion: str, zone: str) -> None:
+    schedule = parse({"cron": "0 9 * * *", "exclude": [exclusion]}, timezone=zone)
+    (*_, last) = schedule.between(NOW, NOW + timedelta(days=30), 10)
+    assert last.day == 23 and schedule.next_after(last) is None
+    assert schedule.next_after(last + timedelta(days=3000)) is None
+    assert schedule.latest(last, last + timedelta(days=9000)) == last
+
+
+@pytest.mark.parametrize(
+    ("edge", "before", "first"),
+    [
+        ("2026-10-25T02:30/2036-01-10T00:00", "2026-10-25T00:30", "2026-10-25T01:00"),  # the clock goes back out of it
+        (
+            "2025-10-25T00:00/2026-03-29T02:30",
+            "2026-03-29T00:59",
+            "2026-03-29T01:00",
+        ),  # it ends in an hour that is left out
+        ("2020-01-01T00:00/2026-10-25T02:30", "2026-10-25T00:29", "2026-10-25T00:30"),
+    ],
+)
+def test_a_long_exclusion_may_begin_and_end_at_a_change_of_the_clock(edge: str, before: str, first: str) -> None:
+    schedule = parse({"cron": "* * * * *", "exclude": [edge]}, timezone="Europe/Berlin", dst_overlap="both")
+    after = datetime.fromisoformat(before).replace(tzinfo=UTC)
+    assert schedule.next_after(after) == datetime.fromisoformat(first).replace(tzinfo=UTC)
+
+
+def test_a_long_exclusion_is_leapt_over_in_a_few_steps() -> None:
+    steps = Steps()
+    spec = {"cron": "0 9 * * *", "exclude": ["2027-01-01/2085-12-31"]}
+    schedule = Schedule.parse(spec, timezone="Europe/Berlin", anchor=NOW, steps=steps)
+    ticks = schedule.ticks
+    steps.spent = 0
+    assert ticks.next(to_ms(datetime(2026, 12, 31, 12, tzinfo=UTC))) == to_ms(datetime(2086, 1, 1, 8, tzinfo=UTC))
+    assert ticks.latest(to_ms(NOW), to_ms(datetime(2085, 12, 31, tzinfo=UTC))) == to_ms(
+        datetime(2026, 12, 31, 8, tzinfo=UTC)
+    )
+    assert steps.spent < 10
+
+
+@pytest.mark.parametrize("zone", ["UTC", "Australia/Lord_Howe"])
+@pytest.mark.parametrize("often", ["*/5 * * *", "*/10 * * * *", "1-59 0-22 * *"])
+def test_ticks_that_are_excluded_one_by_one_for_months_come_back(often: str, zone: str) -> None:
+    schedule = parse({"cron": f"{often} *", "exclude": [f"{often.removesuffix(' *')} 3-10 *"]}, timezone=zone)
+    last = schedule.next_after(datetime(2027, 3, 3, tzinfo=UTC))
+    assert last is not None and last.astimezone(ZoneInfo(zone)).strftime("%m-%d") == "11-01"
+    before = schedule.latest(NOW, last - timedelta(seconds=1))
+    assert before is not None and before.astimezone(ZoneInfo(zone)).strftime("%m-%d") == "02-28"
+
+
+@pytest.mark.parametrize("gap", ["run", "shift", "skip"])
+@pytest.mark.parametrize(
+    ("zone", "change"),
+    [
+        ("Europe/Berlin", "2027-03-28"),
+        ("Australia/Lord_Howe", "2027-10-03"),
+        ("America/Santiago", "2027-09-05"),
+        ("Pacific/Apia", "2011-12-30"),
+    ],
+)
+def test_days_that_an_expression_excludes_as_a_whole_are_judged_by_the_wall_clock_at_a_change(
+    zone: str, change: str, gap: str
+) -> None:
+    """Ticks that a gap has moved may come at a time of the day that is not excluded."""
+    start = datetime.fromisoformat(f"{change}T00:00:00Z") - timedelta(days=3)
+    window = (start, start + timedelta(days=6), 1000)
+    options: dict[str, Any] = {"timezone": zone, "anchor": None}
+    for minutes, days in itertools.product(("10,50", "0,20,30"), ("SUN,MON", "FRI,SAT", "*")):
+        text, exclusion = f"{minutes} 0-23 * * *", f"{minutes} 0-23 * 2-12 {days}"
+        hidden = parse(exclusion, dst_gap="skip", dst_overlap="both", **options).between(*window)
+        every = parse(text, dst_gap=gap, **options).between(*window)
+        some = parse({"cron": text, "exclude": [exclusion]}, dst_gap=gap, **options)
+        left = [tick for tick in every if tick not in hidden]
+        assert some.between(*window) == left
+        assert some.count_between(*window[:2]) == len(left)
+        assert [some.latest(start, tick - timedelta(seconds=1)) for tick in every[1:]] == [
+            max((other for other in left if other < tick), default=None) for tick in every[1:]
+        ]
+
+
 @pytest.mark.parametrize(
     ("parts", "pointer", "words"),
     [
@@ -171,12 +255,39 @@ def test_a_schedule_whose_last_ticks_are_excluded_ends() -> None:
         ({"exclude": ["FREQ=DAILY;BYHOUR=9"]}, "/schedule/exclude/0", "names whole days"),
         ({"exclude": ["DTSTART:20300101T090000\nRRULE:FREQ=DAILY"]}, "/schedule/exclude/0", "names whole days"),
         ({"exclude": ["* * 1 * MON"]}, "/day_match", "day_match"),
+        ({"exclude": ["2026-12-24", "* * ? * 1"]}, "/schedule/exclude/1", "has two readings"),
+        ({"exclude": ["cron(* * ? * SAT *)"]}, "/schedule/exclude/0", "set dialect to 'aws'"),
     ],
 )
 def test_what_cannot_be_decided_is_refused_with_its_place(parts: dict[str, Any], pointer: str, words: str) -> None:
     with pytest.raises(ScheduleError) as refused:
         parse({**WORKDAYS, **parts})
     assert (refused.value.pointer, words in refused.value.message) == (pointer, True), refused.value.message
+
+
+@pytest.mark.parametrize(
+    ("schedule", "same"),
+    [
+        ({"cron": "rate(1 hour)", "exclude": ["cron(* * ? * SAT *)"]}, {"every": "1h", "exclude": ["* * * * SAT"]}),
+        (
+            {
+                "cron": "cron(0 9 ? * MON *)",
+                "also": ["at(2026-12-27T10:00:00)", "0 10 ? * 2 *"],
+                "exclude": ["2026-12-28"],
+            },
+            {"cron": "0 9 * * MON", "also": ["2026-12-27T10:00:00Z", "0 10 * * MON"], "exclude": ["2026-12-28"]},
+        ),
+    ],
+)
+def test_forms_of_eventbridge_are_read_in_every_part(schedule: dict[str, Any], same: dict[str, Any]) -> None:
+    assert parse(schedule, dialect="aws") == parse(same)
+
+
+@pytest.mark.parametrize("exclusion", ["rate(5 minutes)", "at(2026-12-24T10:00:00)"])
+def test_single_moments_of_eventbridge_are_not_excluded(exclusion: str) -> None:
+    with pytest.raises(ScheduleError, match="single moments") as refused:
+        parse({"cron": "cron(0 9 ? * MON *)", "exclude": [exclusion]}, dialect="aws")
+    assert refused.value.pointer == "/schedule/exclude/0"
 
 
 def test_day_match_applies_to_the_expressions_that_need_it() -> None:

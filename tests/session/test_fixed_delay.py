@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import itertools
+from collections.abc import Awaitable
 from datetime import datetime, timedelta
 from typing import Any
 
 import msgspec
 import pytest
+from structlog.testing import capture_logs
 
 from detent.contract.tick import BackfillRequest
 from detent.domain.job import JobSpec
@@ -156,6 +158,33 @@ async def test_after_an_outage_there_is_nothing_to_catch_up(look: Any, store: St
     runs = await history(look)
     assert {run["status"] for run in runs} == {1}
     after_each_end(runs)
+
+
+async def test_a_locked_cursor_holds_up_no_other_job(look: Any, sql: Any, store: Store, start: Any) -> None:
+    await add(store)
+    await add(store, name="beside")
+    await look.execute(  # so that a look has to move the cursor of the first
+        "INSERT INTO run_history (job, scheduled_at, started_at, finished_at, serial, revision, status, token, node,"
+        " attempt) SELECT job, now(), now(), now(), 0, 1, 3, 1 << 22 | 1, 1, 1 FROM jobs WHERE name = 'poll'"
+    )
+
+    async def runs(name: str) -> int:
+        query = "SELECT count(*) FROM run_history JOIN jobs USING (job) WHERE name = $1 AND run_history.status = 1"
+        count: int = await look.fetchval(query, name)
+        return count
+
+    with capture_logs() as logged:
+        async with sql.transaction():
+            await sql.execute("SELECT FROM cursors JOIN jobs USING (job) WHERE name = 'poll' FOR UPDATE OF cursors")
+            await start()
+            await until(lambda: at_least(runs("beside"), 3), 20)
+            assert await runs("poll") == 0
+        await until(lambda: at_least(runs("poll"), 1), 20)
+    assert not [line for line in logged if line["event"].startswith("batch not fired")]
+
+
+async def at_least(count: Awaitable[int], least: int) -> bool:
+    return await count >= least
 
 
 async def test_a_paused_job_has_no_tick_and_continues_one_delay_after_the_pause(

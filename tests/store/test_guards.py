@@ -94,8 +94,9 @@ FENCES: dict[str, tuple[str, ...]] = {
     ),
     "cursor/look_at_delays": (
         NODE,
-        "FROM fence, batch JOIN cursors c USING (job)",
-        "c.job = looked.job AND c.next_tick = looked.tick AND c.generation = looked.generation",
+        "FROM fence, batch CROSS JOIN LATERAL",
+        "job = batch.job AND next_tick = batch.tick AND generation = batch.generation FOR NO KEY UPDATE SKIP LOCKED",
+        "FROM looked WHERE c.job = looked.job",
         OPEN,
     ),
     "partition/take": (

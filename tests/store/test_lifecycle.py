@@ -13,6 +13,7 @@ import pytest
 from detent.contract.job import Job
 from detent.domain.identity import RunKey
 from detent.domain.misfire import MissedRange, split_by_day
+from detent.domain.schedule.stagger import stagger_start
 from detent.errors import UsageError
 from detent.jobs import JobOperations, moves
 from detent.store import Store
@@ -214,6 +215,32 @@ async def test_an_edit_of_something_else_leaves_the_due_tick_due(verbs: Store, l
     assert await look.fetchval("SELECT next_tick < now() FROM cursors")
     assert await spans(look, job) == [("created", None, None)]
     assert set(await clean(verbs, look, job)) == {"open due"}
+
+
+@pytest.mark.parametrize("change", [{"priority": 9}, {"release": "exact"}, {"release": "exact", "jitter_seconds": 60}])
+async def test_an_edit_of_the_release_leaves_a_tick_that_waits_for_it(
+    verbs: Store, look: Any, change: dict[str, Any]
+) -> None:
+    job = await job_of_old(verbs, look, 1.5 * HOUR, release="staggered", priority=2)
+    later = await database_time(look) + timedelta(seconds=2)
+    await look.execute("UPDATE cursors SET fire_at = $1", later)
+    tick = await look.fetchval("SELECT next_tick FROM cursors")
+    changed, _ = await JobOperations(verbs).registration.patch(job.id, change)
+    row = await look.fetchrow(
+        "SELECT next_tick, fire_at, stored ->> 'stagger_ms' FROM cursors JOIN schedules USING (schedule)"
+    )
+    starts = stagger_start(9) if "priority" in change else None
+    assert tuple(row) == (tick, later, None if starts is None else str(starts))
+    assert await history(look) == [] and await spans(look, job) == [("created", None, None)]
+    assert set(await clean(verbs, look, job)) == {"open due"} and changed.next_run_at == tick
+
+
+async def test_an_edit_of_the_release_moves_a_tick_to_come(verbs: Store, look: Any) -> None:
+    (job,) = await JobOperations(verbs).registration.add([spec(release="staggered", priority=0)])
+    tick = await look.fetchval("SELECT next_tick FROM cursors")
+    await JobOperations(verbs).registration.patch(job.id, {"release": "exact"})
+    assert tuple(await look.fetchrow("SELECT next_tick, fire_at FROM cursors")) == (tick, tick)
+    assert await history(look) == []
 
 
 async def test_an_edit_back_to_the_schedule_it_had_repeats_no_instant(verbs: Store, look: Any) -> None:

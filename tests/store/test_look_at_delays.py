@@ -14,6 +14,8 @@ from tests.support.factories import LONG_AGO, add_job, add_live_run, add_node
 NODE = 11
 DELAY, LOOK = timedelta(minutes=10), timedelta(minutes=3)
 MILLISECOND = timedelta(milliseconds=1)
+STANDS: tuple[dict[int, Any], set[int]] = ({}, set())
+"""On its tick: it may fire."""
 
 
 @pytest.fixture(autouse=True)
@@ -65,8 +67,9 @@ async def test_while_a_run_is_unfinished_the_cursor_moves_on_by_a_look(
 ) -> None:
     job = await job_at(look, tick)
     await add_live_run(look, job, tick - timedelta(hours=1), **columns)
-    moved = await verbs.cursors.look_at_delays(NODE, [a_look(job, tick)])
+    moved, busy = await verbs.cursors.look_at_delays(NODE, [a_look(job, tick)])
     after = moved[job]
+    assert not busy
     assert after is not None and after.microsecond % 1000 == 0
     assert tick + LOOK <= after <= await look.fetchval("SELECT now()") + LOOK
     assert await cursor(look, job) == (after, after, False)
@@ -80,9 +83,9 @@ async def test_after_the_end_of_a_run_the_cursor_stands_on_that_end_and_the_dela
     end = tick - timedelta(minutes=4, microseconds=300)
     await ended(look, job, tick - timedelta(hours=1), end, status)
     due = tick - timedelta(minutes=4) + DELAY  # rounded up to the millisecond
-    assert await verbs.cursors.look_at_delays(NODE, [a_look(job, tick)]) == {job: due}
+    assert await verbs.cursors.look_at_delays(NODE, [a_look(job, tick)]) == ({job: due}, set())
     assert await cursor(look, job) == (due, due, False)
-    assert await verbs.cursors.look_at_delays(NODE, [a_look(job, due)]) == {}  # it is there: it may fire
+    assert await verbs.cursors.look_at_delays(NODE, [a_look(job, due)]) == STANDS  # it is there: it may fire
 
 
 async def test_a_tick_that_is_late_for_another_reason_keeps_its_time(look: Any, verbs: Store, tick: datetime) -> None:
@@ -90,7 +93,8 @@ async def test_a_tick_that_is_late_for_another_reason_keeps_its_time(look: Any, 
     job = await job_at(look, tick - timedelta(minutes=50))
     await ended(look, job, tick - timedelta(hours=1), tick - timedelta(minutes=49))
     due = tick - timedelta(minutes=39)
-    assert await verbs.cursors.look_at_delays(NODE, [a_look(job, tick - timedelta(minutes=50))]) == {job: due}
+    seen = await verbs.cursors.look_at_delays(NODE, [a_look(job, tick - timedelta(minutes=50))])
+    assert seen == ({job: due}, set())
 
 
 @pytest.mark.parametrize("recorded", ["nothing", "long ago", "skipped", "before the last tick"])
@@ -104,14 +108,14 @@ async def test_a_job_whose_last_run_ended_long_enough_ago_may_fire(
         await ended(look, job, tick - timedelta(hours=1), tick - MILLISECOND, 4)
     if recorded == "before the last tick":
         await ended(look, job, tick - timedelta(hours=2), tick - MILLISECOND)
-    assert await verbs.cursors.look_at_delays(NODE, [a_look(job, tick)]) == {}
+    assert await verbs.cursors.look_at_delays(NODE, [a_look(job, tick)]) == STANDS
     assert await cursor(look, job) == (tick, tick, False)
 
 
 async def test_an_end_in_the_future_counts_as_now(look: Any, verbs: Store, tick: datetime) -> None:
     job = await job_at(look, tick)
     await ended(look, job, tick - timedelta(hours=1), tick + timedelta(days=30))
-    due = (await verbs.cursors.look_at_delays(NODE, [a_look(job, tick)]))[job]
+    due = (await verbs.cursors.look_at_delays(NODE, [a_look(job, tick)])).moved[job]
     assert due is not None and due <= await look.fetchval("SELECT now()") + DELAY + MILLISECOND
 
 
@@ -123,9 +127,8 @@ async def test_a_tick_after_the_end_of_the_schedule_ends_the_job(look: Any, verb
     ends = tick + LOOK - MILLISECOND
     looks = [a_look(over, tick, ends_at=ends), a_look(running, tick, ends_at=ends)]
     later = a_look(going_on, tick, ends_at=tick + DELAY)
-    assert await verbs.cursors.look_at_delays(NODE, [later, *looks]) == {
-        over: None, running: None, going_on: tick + DELAY,
-    }  # fmt: skip
+    seen = await verbs.cursors.look_at_delays(NODE, [later, *looks])
+    assert seen == ({over: None, running: None, going_on: tick + DELAY}, set())
     assert [await cursor(look, job) for job in (over, running)] == [(None, None, True)] * 2
     assert await verbs.upkeep.complete_jobs() == [over]  # the other one has a run
     assert await look.fetchval("SELECT status FROM jobs WHERE job = $1", over) == "completed"
@@ -142,5 +145,18 @@ async def test_a_cursor_that_is_not_as_it_was_read_and_a_lost_node_move_nothing(
     if changed == "held":
         await look.execute("UPDATE cluster SET held_at = now(), held_reason = 'the clock', held_by = 'detent'")
     read = LONG_AGO if changed == "fired" else tick
-    assert await verbs.cursors.look_at_delays(NODE, [a_look(job, read)]) == {}
+    assert await verbs.cursors.look_at_delays(NODE, [a_look(job, read)]) == ({}, {job})
     assert await cursor(look, job) == (tick, tick, False)
+
+
+async def test_a_locked_cursor_is_not_waited_for_and_the_others_are_moved(
+    look: Any, verbs: Store, another: Any, tick: datetime
+) -> None:
+    jobs = [await job_at(look, tick) for _ in range(3)]
+    for job in jobs[:2]:
+        await ended(look, job, tick - timedelta(hours=1), tick)
+    async with another.transaction():
+        await another.execute("SELECT FROM cursors WHERE job = $1 FOR UPDATE", jobs[0])
+        seen = await verbs.cursors.look_at_delays(NODE, [a_look(job, tick) for job in jobs])
+    assert seen == ({jobs[1]: tick + DELAY}, {jobs[0]})  # the third stands on its tick
+    assert await cursor(look, jobs[0]) == (tick, tick, False)

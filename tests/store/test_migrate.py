@@ -400,7 +400,7 @@ async def waits_for_a_lock(connection: Any) -> bool:
     return answer
 
 
-async def test_a_job_whose_h_was_hashed_from_its_number_keeps_its_times(
+async def test_a_job_whose_h_was_hashed_from_its_number_or_whose_weekday_has_two_readings_keeps_its_times(
     empty_database_url: str, tmp_path: Path
 ) -> None:
     for migration in migrate.known()[: HASHED_BY_NAME - 1]:
@@ -408,6 +408,11 @@ async def test_a_job_whose_h_was_hashed_from_its_number_keeps_its_times(
     written: dict[str, Any] = {
         "text": {"schedule": "H 3 * * *", "dialect": "unix"},
         "object": {"schedule": {"cron": "H 3 * * ?"}, "dialect": "quartz"},
+        "two readings": {"schedule": "0 14 ? * 2#1", "dialect": "unix"},
+        "in a zone": {"schedule": {"cron": "CRON_TZ=Asia/Tokyo  0 0 14 ? 1-6  MON,3 2030"}},
+        "quartz": {"schedule": "0 0 14 ? * 2#1", "dialect": "quartz"},
+        "named": {"schedule": "0 14 ? 2 FRI", "dialect": "unix"},
+        "day": {"schedule": "0 14 1 2 ?", "dialect": "unix"},
         "thursday": {"schedule": "0 3 * * THU", "dialect": "unix"},
         "task": {"schedule": None, "dialect": "unix"},
     }
@@ -420,7 +425,7 @@ async def test_a_job_whose_h_was_hashed_from_its_number_keeps_its_times(
     assert HASHED_BY_NAME == older_nodes.SCHEDULES_OF_OTHERS
     now = {row["name"]: json.loads(row["definition"]) for row in rows}
     pinned = {"schedule": "17 3 * * *", "dialect": "unix"}
-    assert now == {**written, "text": pinned, "object": pinned}
+    assert now == {**written, **dict.fromkeys(("text", "object", "two readings", "in a zone"), pinned)}
 
 
 async def insert_job(connection: Any, name: str, definition: dict[str, Any]) -> None:

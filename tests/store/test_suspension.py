@@ -9,9 +9,11 @@ from typing import Any
 import pytest
 
 from detent.domain.misfire import SUSPENDED, MissedRange
+from detent.domain.schedule import Schedule
 from detent.errors import Conflict
+from detent.scheduler.planning import TickPlanner
 from detent.store import Store
-from detent.store.cursors import Advance, Cursor, Exceptional, Leap
+from detent.store.cursors import Advance, Cursor, DelayLook, Exceptional, Leap
 from tests.support.factories import LONG_AGO, add_job, add_node, add_queue
 from tests.support.waiting import until
 
@@ -137,3 +139,28 @@ async def test_the_default_tenant_is_neither_suspended_nor_deleted(verbs: Store)
         await verbs.tenant_lifecycle.suspend("default", None, None)
     with pytest.raises(Conflict, match="cannot be deleted"):
         await verbs.tenant_lifecycle.begin_deletion("default", None)
+
+
+async def test_a_delay_counts_from_a_run_that_ended_during_the_suspension(look: Any, verbs: Store, queue: int) -> None:
+    schedule = Schedule.parse({"every": "1h", "after": "finish"})
+    tick = await look.fetchval("SELECT date_trunc('second', now())")
+    began = tick - HOUR
+    definition = {"schedule": {"every": "1h", "after": "finish"}, "target": {"type": "http", "url": "http://[::1]:9/"}}
+    job = await add_job(look, tick, definition=definition, last_tick=began, queue=queue)
+    fields = {name: (await cursor(look, job))[name] for name in Cursor._fields if name != "bounded"}
+    skip = TickPlanner().skip(Cursor(**fields, bounded=False), schedule, tick)
+    await verbs.tenant_lifecycle.suspend("acme", None, "ada")
+    assert await verbs.cursors.miss(NODE, [skip], suspended=True) == {job}
+    after = await cursor(look, job)
+    assert (after["next_tick"], after["last_tick"]) == (tick + HOUR, began)
+    assert await look.fetchval("SELECT reason FROM run_history WHERE scheduled_at = $1", tick) == SUSPENDED
+
+    await verbs.tenant_lifecycle.resume("acme")
+    await look.execute(
+        "INSERT INTO run_history (job, scheduled_at, started_at, finished_at, serial, revision, status, token, node,"
+        " attempt) VALUES ($1, $2, $2, now(), 0, 1, 1, 1 << 22 | 1, $3, 1)",
+        job, began, NODE,
+    )  # fmt: skip
+    # With a longer delay, because the run cannot have ended in the future.
+    due = (await verbs.cursors.look_at_delays(NODE, [DelayLook(job, tick + HOUR, 1, 2 * HOUR, HOUR, None)])).moved[job]
+    assert due is not None and due > tick + HOUR

@@ -7,6 +7,7 @@ from datetime import UTC, datetime
 import pytest
 
 from detent.domain.schedule import Schedule
+from detent.domain.schedule.exclusions import EverythingExcluded
 from detent.scheduler.catch_up_pace import BURST_SECONDS, SLOWEST, CatchUpPace, catch_up_rate, ticks_per_second
 
 NOW = datetime(2026, 3, 10, 12, 0, tzinfo=UTC)
@@ -32,6 +33,15 @@ def test_a_quiet_partition_still_makes_up_for_ten_ticks_a_second() -> None:
 def test_a_busy_partition_makes_up_twice_as_fast_as_it_ticks() -> None:
     schedules = {1: schedule("every 1s"), 2: schedule("every 10s")}
     assert catch_up_rate(schedules, {1: 30, 2: 100, 3: 7}, NOW) == pytest.approx(2 * (30 + 10))
+
+
+def test_a_schedule_whose_exclusions_are_too_many_does_not_stop_the_others() -> None:
+    spec = {"cron": "*/7 * * * * *", "exclude": ["0-28 * * * 4-12 *", "29-59 * * * 4-12 *"]}
+    excluded = Schedule.from_stored(Schedule.parse(spec, anchor=NOW).to_stored())
+    in_may = datetime(2026, 5, 10, 12, 0, tzinfo=UTC)
+    with pytest.raises(EverythingExcluded):
+        excluded.next_after(in_may)
+    assert catch_up_rate({1: excluded, 2: schedule("every 1s")}, {1: 5, 2: 30}, in_may) == pytest.approx(60)
 
 
 def run_for(pace: CatchUpPace, start: float, seconds: float, step: float = 0.01) -> int:

@@ -74,7 +74,8 @@ def explain(
         given["hash_key"] = hash_key_of(DEFAULT_TENANT, job)
     parts = {"also": also, "exclude": exclude, "after": None}
     try:
-        answer = explain_text(with_parts(schedule, parts), timezone, number, _start(start, timezone), **given)
+        whole = with_parts(schedule, parts, options["dialect"])
+        answer = explain_text(whole, timezone, number, _start(start, timezone), **given)
     except ScheduleError as error:
         raise UsageError(error.message) from error
     show(answer)

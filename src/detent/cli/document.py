@@ -208,7 +208,8 @@ def build(name: str | None, flags: Mapping[str, Any]) -> dict[str, Any]:
             document["allow_past"] = True
     elif schedule not in (None, "task"):
         document["schedule"] = flags["schedule"] if schedule == "schedule" else {schedule: flags[schedule]}
-    if (combined := with_parts(document.get("schedule"), flags)) is not None:
+    dialect = flags["dialect"] or document.get("dialect")
+    if (combined := with_parts(document.get("schedule"), flags, dialect)) is not None:
         document["schedule"] = combined
     target = _one_of(TARGETS, flags, "target", "target" in document)
     _require_target(target, flags)

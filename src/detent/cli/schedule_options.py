@@ -52,18 +52,21 @@ SCHEDULE_OPTIONS: tuple[Callable[[Any], Any], ...] = (
 )
 
 
-def with_parts(schedule: str | dict[str, Any] | None, flags: Mapping[str, Any]) -> str | dict[str, Any] | None:
-    """The schedule with `also`, `exclude` and `after`, as the flags say."""
+def with_parts(
+    schedule: str | dict[str, Any] | None, flags: Mapping[str, Any], dialect: str | None
+) -> str | dict[str, Any] | None:
+    """The schedule with `also`, `exclude` and `after`, as the flags say. Its text is read in this dialect."""
     given = {name: flags[name] for name in PARTS if flags[name]}
     if not given:
         return schedule
     if schedule is None:
         flag = PARTS[next(iter(given))]
         raise UsageError(f"{flag} is given without a schedule: give --cron, --every, --rrule, --at or --schedule too.")
-    return {**as_object(schedule), **{name: value if name == "after" else list(value) for name, value in given.items()}}
+    parts = {name: value if name == "after" else list(value) for name, value in given.items()}
+    return {**as_object(schedule, dialect), **parts}
 
 
-def as_object(schedule: str | dict[str, Any]) -> dict[str, Any]:
+def as_object(schedule: str | dict[str, Any], dialect: str | None) -> dict[str, Any]:
     """A schedule that is written as text, by its kind."""
     if not isinstance(schedule, str):
         return schedule
@@ -71,7 +74,7 @@ def as_object(schedule: str | dict[str, Any]) -> dict[str, Any]:
     from detent.domain.schedule.parse import read_kind
 
     try:
-        kind, value = read_kind(schedule)
+        kind, value = read_kind(schedule, dialect)
     except ScheduleError as error:
         raise UsageError(error.message) from error
     return {kind: value}

@@ -51,7 +51,7 @@ def next_look(schedule: Schedule, fired: datetime) -> datetime | None:
 
 def earliest_tick(spec: JobSpec, look: datetime | None, last_tick: datetime | None) -> datetime | None:
     """What to show as the next tick, from where the cursor stands: a long delay has looks before its earliest tick."""
-    if look is None or last_tick is None or not isinstance(spec.schedule, dict) or "after" not in spec.schedule:
+    if not isinstance(spec.schedule, dict) or spec.schedule.get("after") is None or look is None or last_tick is None:
         return look
     return max(look, last_tick + timedelta(milliseconds=parse_every(spec.schedule["every"])))
 

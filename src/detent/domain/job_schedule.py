@@ -6,6 +6,8 @@ from collections.abc import Collection
 from datetime import datetime
 from typing import Any
 
+import msgspec
+
 from detent.domain.job import JobSpec
 from detent.domain.schedule import Schedule, ScheduleError
 from detent.domain.schedule.cron_fields import uses_hash
@@ -47,6 +49,16 @@ def schedule_of(
         )
     except ScheduleError as error:
         raise UsageError(error.message, error.pointer or "/schedule") from error
+
+
+def schedule_in_force(
+    spec: JobSpec, cron: str | None, tenant: int, created_at: datetime, steps: Steps = NO_LIMIT
+) -> Schedule:
+    """The schedule by which a stored job ticks. `cron` is the expression that was computed for it: nodes of an older
+    version hash `H` from another key, and what they registered ticks at those times until it is registered again."""
+    if cron is not None and spec.schedule is not None and may_hash(spec.schedule):
+        spec = msgspec.structs.replace(spec, schedule=cron, dialect="unix")
+    return schedule_of(spec, tenant, created_at, steps)
 
 
 def first_not_skipped(

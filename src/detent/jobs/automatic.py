@@ -9,13 +9,14 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
-from typing import Any
+from typing import Any, NamedTuple
 from uuid import UUID
 
 from detent.domain.audit_event import Actor
 from detent.domain.run import GoneTarget
 from detent.errors import Conflict, NotFound, UsageError
 from detent.jobs.lifecycle import JobLifecycle
+from detent.runtime.clock import monotonic
 from detent.store import Store
 from detent.store.audit_log import acting
 from detent.store.db import Row
@@ -27,22 +28,43 @@ ITSELF = "detent"
 GONE_REASON = "the target answered 410 Gone"
 MAX_RESUMED = 1000
 CHECK_AGAIN = 0.5
+LONGEST_WAIT = 60.0
 MAX_DELETED = 1000
+
+
+class RefusedResumption(NamedTuple):
+    """A job that could not be resumed when its pause ended: how long to wait, and until when."""
+
+    wait: float
+    again_at: float
 
 
 class AutomaticChanges:
     def __init__(self, store: Store, lifecycle: JobLifecycle) -> None:
         self._store = store
         self._lifecycle = lifecycle
+        self._refused: dict[UUID, RefusedResumption] = {}
 
     async def end_pauses(self) -> float | None:
-        """Resume jobs whose pause has ended; returns the seconds until the next pause ends, if there is one."""
+        """Resume jobs whose pause has ended; returns the seconds until the next pause ends, if there is one. A job that
+        cannot be resumed is tried less and less often."""
         rows = await self._store.jobs.ending_pauses(MAX_RESUMED)
-        for row in rows:
-            if row["seconds"] > 0:
-                return float(row["seconds"])
-            await _if_unchanged(self._lifecycle.resume, row["id"], tenant=row["tenant"], by=ITSELF)
-        return CHECK_AGAIN if rows else None
+        due = [row for row in rows if row["seconds"] <= 0]
+        self._refused = {row["id"]: self._refused[row["id"]] for row in due if row["id"] in self._refused}
+        waits = [await self._end_pause(row) for row in due]
+        waits += [float(row["seconds"]) for row in rows[len(due) : len(due) + 1]]
+        return min((wait for wait in waits if wait is not None), default=CHECK_AGAIN) if rows else None
+
+    async def _end_pause(self, row: Row) -> float | None:
+        """The seconds until the next try; None: it was resumed."""
+        known = self._refused.get(row["id"])
+        if known is not None and known.again_at > monotonic():
+            return known.again_at - monotonic()
+        if await _if_unchanged(self._lifecycle.resume, row["id"], tenant=row["tenant"], by=ITSELF):
+            return None
+        wait = CHECK_AGAIN if known is None else min(2 * known.wait, LONGEST_WAIT)
+        self._refused[row["id"]] = RefusedResumption(wait, monotonic() + wait)
+        return wait
 
     async def pause_failing(self, jobs: Sequence[int]) -> list[UUID]:
         """Pause those of the jobs whose last runs, as many as the job tolerates, were all dead."""
@@ -80,9 +102,11 @@ def _still_gone(found: Row, row: Row) -> bool:
     return row["status"] == "active" and row["revision"] == found["revision"] and not resumed
 
 
-async def _if_unchanged(verb: Callable[..., Awaitable[Any]], *arguments: Any, **options: Any) -> None:
+async def _if_unchanged(verb: Callable[..., Awaitable[Any]], job: UUID, *arguments: Any, **options: Any) -> bool:
     """A job that another node or client changed meanwhile does not keep the others from being changed."""
     try:
-        await verb(*arguments, **options)
+        await verb(job, *arguments, **options)
     except (NotFound, Conflict, UsageError) as error:
-        log.warning("job not changed", error=str(error))
+        log.warning("job not changed", job=str(job), error=str(error))
+        return False
+    return True

@@ -23,7 +23,7 @@ from detent.domain.registration_cost import is_costly, is_large
 from detent.domain.schedule.steps import BatchSteps
 from detent.errors import Conflict, ManyFaults, UsageError
 from detent.jobs import job_events
-from detent.jobs.edits import Change, canonical
+from detent.jobs.edits import Change, canonical, is_computed
 from detent.jobs.limits import check_limits
 from detent.jobs.moves import new_jobs
 from detent.jobs.older_nodes import check_versions
@@ -159,7 +159,8 @@ class JobBatches:
         if not plan.changed:
             return []
         before, after = zip(*((row["definition"], job.definition) for job, row in plan.changed), strict=True)
-        same = await self._store.jobs.same_definitions(before, after)
+        equal = await self._store.jobs.same_definitions(before, after)
+        same = {position for position in equal if is_computed(*plan.changed[position - 1])}
         plan.same.extend(plan.changed[position - 1][1] for position in same)
         ids = {plan.changed[position - 1][0].job_id for position in same}
         for index, result in enumerate(plan.results):
@@ -225,7 +226,7 @@ class BatchPlanner:
             self._add_result(job, "created", 1)
             return
         job = self._prepare(spec, row["id"], row["job"], row["created_at"])
-        if canonical(row["definition"]) == canonical(job.definition):
+        if is_computed(job, row) and canonical(row["definition"]) == canonical(job.definition):
             self.plan.same.append(row)
             self._add_result(job, "unchanged", row["revision"])
         else:

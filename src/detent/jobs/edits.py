@@ -8,9 +8,10 @@ from typing import Any, Literal, NamedTuple
 import msgspec
 
 from detent.domain.job import JobSpec
-from detent.domain.job_schedule import schedule_of
+from detent.domain.job_schedule import may_hash, schedule_in_force, schedule_of
 from detent.domain.misfire import AUTOMATIC
 from detent.domain.registration import CursorPlace, PreparedJob, cursor_at, next_tick, place
+from detent.domain.schedule import Schedule
 from detent.domain.schedule.zones import has_rules
 from detent.errors import Conflict, RevisionMismatch, UsageError
 from detent.store.db import Row
@@ -18,6 +19,7 @@ from detent.store.db import Row
 Change = Literal["created", "updated", "unchanged"]
 
 NOWHERE = CursorPlace(None, None, AUTOMATIC)
+SPREADING = ("jitter_seconds", "stagger_ms")
 SPEC_DEFAULTS = {field.name: field for field in msgspec.structs.fields(JobSpec)}
 
 
@@ -81,13 +83,15 @@ def _zone_is_inside(spec: JobSpec, row: Row) -> bool:
 
 
 def edit_of(job: PreparedJob, row: Row) -> Edit:
-    """The next tick is computed again only if the edit changes the schedule."""
+    """The next tick is computed again only if the edit changes the schedule. One that waits for its release keeps the
+    moment of it, whatever the edit says about the release of later ones."""
     job.schedule.start_question()
     old = msgspec.json.decode(row["definition"], type=JobSpec)
     _check_zone_rules(job, old, row)
     left = _runs_left(job.spec, old, row)
-    if _same_schedule(job, old, row):
-        tick = row["next_tick"]
+    tick = row["next_tick"]
+    before = _former_schedule(old, row)
+    if before == job.schedule or (_waits_for_release(row) and before is not None and _same_ticks(before, job.schedule)):
         if left == 0:
             return Edit(NOWHERE, job.grace, left)
         if tick is None and old.max_runs != job.spec.max_runs:
@@ -112,11 +116,29 @@ def _check_zone_rules(job: PreparedJob, old: JobSpec, row: Row) -> None:
     )
 
 
-def _same_schedule(job: PreparedJob, old: JobSpec, row: Row) -> bool:
+def _former_schedule(old: JobSpec, row: Row) -> Schedule | None:
     try:
-        return schedule_of(old, row["tenant"], row["created_at"]) == job.schedule
+        return schedule_in_force(old, row["cron"], row["tenant"], row["created_at"])
     except UsageError:  # for example, its zone was removed from the zone data
-        return False
+        return None
+
+
+def is_computed(job: PreparedJob, row: Row) -> bool:
+    """Whether the stored ticks are those of this definition. A node of an older version may have registered the same
+    one, and have hashed its `H` from another key."""
+    if job.spec.schedule is None or not may_hash(job.spec.schedule):
+        return True
+    return row["cron"] in (None, job.schedule.to_stored().get("cron"))
+
+
+def _waits_for_release(row: Row) -> bool:
+    return row["next_tick"] is not None and row["next_tick"] <= row["now"]
+
+
+def _same_ticks(one: Schedule, other: Schedule) -> bool:
+    """Whether two schedules differ at most in how long after a tick its run is released."""
+    ticks = [{**each.to_stored(), **dict.fromkeys(SPREADING)} for each in (one, other)]
+    return ticks[0] == ticks[1] and (one.anchor, one.at) == (other.anchor, other.at)
 
 
 def _runs_left(new: JobSpec, old: JobSpec, row: Row) -> int | None:

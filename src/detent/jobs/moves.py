@@ -18,7 +18,7 @@ import msgspec
 
 from detent.contract.job import OnResume
 from detent.domain.job import JobSpec
-from detent.domain.job_schedule import schedule_of
+from detent.domain.job_schedule import schedule_in_force
 from detent.domain.misfire import AUTOMATIC, CatchUp, MissedRange, nth_tick, split_by_day
 from detent.domain.registration import CursorPlace, PreparedJob, next_tick
 from detent.domain.schedule import Schedule, tzdata_version
@@ -158,7 +158,7 @@ def _oldest(
 
 def schedule_of_row(row: Row, steps: Steps = NO_LIMIT) -> Schedule:
     spec = msgspec.json.decode(row["definition"], type=JobSpec)
-    return schedule_of(spec, row["tenant"], row["created_at"], steps)
+    return schedule_in_force(spec, row["cron"], row["tenant"], row["created_at"], steps)
 
 
 def _readable(row: Row) -> bool:

@@ -28,6 +28,10 @@ SCHEDULE_PARTS = 31
 FORMER_PRIORITIES = range(10)
 
 
+class OlderNodes(Conflict):
+    """A node of an older version is in the cluster and cannot read the job."""
+
+
 async def check_versions(store: Store, items: Iterable[object]) -> None:
     """Of items that may also be faults, which are reported elsewhere."""
     found = [(part, item) for item in items if isinstance(item, JobSpec) and (part := _newest_part(item))]
@@ -37,7 +41,7 @@ async def check_versions(store: Store, items: Iterable[object]) -> None:
     older = await store.nodes.older_than(needed)
     if older is not None:
         name = "The job" if job.name is None else f"The job {job.name!r}"
-        raise Conflict(
+        raise OlderNodes(
             f"{name} {why}, and the node {node_name(older.node)} (version {older.version}) cannot read it: upgrade "
             "all nodes of the cluster first."
         )

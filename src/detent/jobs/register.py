@@ -23,7 +23,7 @@ from detent.domain.registration_cost import is_costly, is_large
 from detent.domain.schedule.steps import BatchSteps, CostlySchedule, Steps, batch_limit
 from detent.errors import Conflict
 from detent.jobs import job_events
-from detent.jobs.edits import Change, Edit, Expected, canonical, edit_of, patched
+from detent.jobs.edits import Change, Edit, Expected, canonical, edit_of, is_computed, patched
 from detent.jobs.limits import busy, check_limits
 from detent.jobs.moves import edited, new_jobs
 from detent.jobs.older_nodes import check_versions
@@ -189,6 +189,8 @@ class JobRegistration:
 
     async def _is_same(self, job: PreparedJob, row: Row) -> bool:
         before, after = row["definition"], job.definition
+        if not is_computed(job, row):
+            return False
         return canonical(before) == canonical(after) or await self._store.jobs.same_definition(before, after)
 
 

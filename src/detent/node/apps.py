@@ -13,10 +13,12 @@ from detent.domain.audit_event import Actor
 from detent.domain.registration import read_document
 from detent.errors import DetentError, UsageError
 from detent.jobs import JobOperations
+from detent.jobs.older_nodes import OlderNodes
 from detent.sdk.app import Detent
 from detent.sdk.connect import NodeDatabase
 from detent.store import Store
 from detent.store.audit_log import acting
+from detent.store.jobs import DEFAULT_TENANT
 from detent.telemetry.log import logger
 
 log = logger("app")
@@ -106,7 +108,8 @@ def detach_database(app: Detent) -> None:
 
 
 async def register_jobs(store: Store, jobs: JobOperations, app: Detent) -> None:
-    """Create or update the app's jobs; log those that it no longer has."""
+    """Create or update the app's jobs; log those that it no longer has. During a rolling upgrade, a job that exists is
+    not changed to what an older node cannot read: the last node that is upgraded does that when it starts."""
     assert app.name is not None
     for document in app.jobs:
         try:
@@ -115,6 +118,11 @@ async def register_jobs(store: Store, jobs: JobOperations, app: Detent) -> None:
                 _, change = await jobs.registration.upsert(spec, owner=app.name, by=f"app:{app.name}")
         except UsageError as error:
             raise UsageError(f"Job {document['name']!r} of the app: {error.message}", error.pointer) from error
+        except OlderNodes as error:
+            if await store.jobs.named(DEFAULT_TENANT, document["name"]) is None:
+                raise
+            log.warning("job not registered yet; it continues as it is", job=document["name"], error=error.message)
+            continue
         if change != "unchanged":
             log.info("job registered", job=document["name"], change=change)
     names = {document["name"] for document in app.jobs}

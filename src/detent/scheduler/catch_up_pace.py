@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from datetime import datetime, timedelta
 
 from detent.domain.schedule import Schedule
+from detent.domain.schedule.exclusions import EverythingExcluded
 
 SLOWEST = 10.0
 TIMES = 2.0
@@ -24,8 +25,12 @@ def catch_up_rate(schedules: Mapping[int, Schedule], jobs: Mapping[int, int], no
 
 
 def ticks_per_second(schedule: Schedule, now: datetime) -> float:
-    """The present rate of a schedule, measured by its next few ticks; 0 if it has none in the next day."""
-    ticks = schedule.anchored(now).between(now, now + AHEAD, SAMPLE)
+    """The present rate of a schedule, measured by its next few ticks; 0 if it has none in the next day, or if its
+    exclusions are too many to find one: it must not keep the others from being caught up."""
+    try:
+        ticks = schedule.anchored(now).between(now, now + AHEAD, SAMPLE)
+    except EverythingExcluded:
+        return 0.0
     return len(ticks) / (ticks[-1] - now).total_seconds() if ticks else 0.0
 
 

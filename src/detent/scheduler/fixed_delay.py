@@ -33,13 +33,13 @@ async def ready(
     schedules: Mapping[int, Schedule],
 ) -> list[Planned]:
     """Those that stand on their tick. The others are moved: they wait for the end of a run, or for their delay since
-    it."""
-    moved = await store.look_at_delays(node, [_look(item.before, schedules) for item in planned])
+    it. Those whose cursor is locked stay in flight, so that they are read again after the batch."""
+    moved, busy = await store.look_at_delays(node, [_look(item.before, schedules) for item in planned])
     waiting = [item.before for item in planned if item.before.job in moved]
     for cursor in waiting:
         ticks.in_flight.pop(cursor.job, None)
     ticks.moved(cursor._replace(next_tick=moved[cursor.job], fire_at=moved[cursor.job]) for cursor in waiting)
-    return [item for item in planned if item.before.job not in moved]
+    return [item for item in planned if item.before.job not in moved and item.before.job not in busy]
 
 
 def _look(cursor: Cursor, schedules: Mapping[int, Schedule]) -> DelayLook:

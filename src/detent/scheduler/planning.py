@@ -200,8 +200,9 @@ class TickPlanner:
     def skip(self, cursor: Cursor, schedule: Schedule, now: datetime) -> Leap:
         """For a due cursor of a suspended tenant. Called in a thread, as `decide`."""
         if schedule.delay is not None:
+            # A run of before may end during the suspension: the delay still counts from there.
             tick, following = tick_of(cursor), schedule.after_end(max(now, tick_of(cursor)))
-            return Leap(cursor, following, following, tick, [MissedRange(tick, tick, 1, SUSPENDED)], suspended=True)
+            return Leap(cursor, following, following, None, [MissedRange(tick, tick, 1, SUSPENDED)], suspended=True)
         decision = skip_all(schedule, tick_of(cursor), now, SUSPENDED)
         passed = decision.passed or tick_of(cursor)
         fire_at = _fire_at(schedule, cursor.job, decision.next_tick)

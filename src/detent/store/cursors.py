@@ -64,12 +64,12 @@ class Exceptional(NamedTuple):
 
 class Leap(NamedTuple):
     """A cursor that moves past missed ticks, up to and including `passed`: some never run, some are caught up later.
-    `suspended`: they are skipped, because the tenant is suspended."""
+    None: its last tick stays what it was. `suspended`: they are skipped, because the tenant is suspended."""
 
     cursor: Cursor
     next_tick: datetime | None
     fire_at: datetime | None
-    passed: datetime
+    passed: datetime | None
     missed: Sequence[MissedRange]
     catch_up: CatchUp | None = None
     suspended: bool = False
@@ -85,6 +85,14 @@ class DelayLook(NamedTuple):
     delay: timedelta
     look: timedelta
     ends_at: datetime | None
+
+
+class DelaysSeen(NamedTuple):
+    """Cursors that were moved, with where they are now (None: the schedule has ended), and those that were locked or
+    not as expected. The others stand on their tick."""
+
+    moved: dict[int, datetime | None]
+    busy: set[int]
 
 
 class CursorStore:
@@ -154,12 +162,13 @@ class CursorStore:
             rows = await self._database.fetch_guarded(PoolName.FIRE, sql.cursor.FIRE, "S4", "S5", *by, *batched)
         return [Exceptional(row["job"], row["lane"], row["why"]) for row in rows]
 
-    async def look_at_delays(self, node: int, batch: Sequence[DelayLook]) -> dict[int, datetime | None]:
-        """Move cursors that are not at the end of the run before plus the delay; returns where they are now (None: the
-        schedule has ended). A job that is not returned may be fired."""
+    async def look_at_delays(self, node: int, batch: Sequence[DelayLook]) -> DelaysSeen:
+        """Move cursors that are not at the end of the run before plus the delay. A job that is not returned may be
+        fired."""
         arguments = columns(6, sorted(batch))
         rows = await self._database.fetch(PoolName.FIRE, sql.cursor.LOOK_AT_DELAYS, node, *arguments)
-        return {row["job"]: row["next_tick"] for row in rows}
+        moved = {row["job"]: row["next_tick"] for row in rows if not row["busy"]}
+        return DelaysSeen(moved, {row["job"] for row in rows if row["busy"]})
 
     async def miss(self, node: int, batch: Sequence[Leap], *, suspended: bool = False) -> set[int]:
         """Record missed ticks and move the cursors past them; returns the jobs whose cursor was as expected.

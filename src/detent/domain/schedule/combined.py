@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING
 
-from detent.domain.schedule.exclusions import MAX_EXCLUDED, EverythingExcluded, Exclusions
+from detent.domain.schedule.exclusions import MAX_EXCLUDED, EverythingExcluded, Exclusions, as_good_as_never
 from detent.domain.schedule.instants import format_instant, from_ms
 from detent.domain.schedule.steps import Steps
 
@@ -31,11 +31,13 @@ class CombinedTicks:
         return self  # its intervals have anchors of their own
 
     def next(self, instant: int) -> int | None:
-        tick = self.next_of_any(instant)
-        if not self.exclusions.parts:
+        first = tick = self.next_of_any(instant)
+        if not self.exclusions.parts or first is None:
             return tick
-        for _ in range(MAX_EXCLUDED):
-            if tick is None or (stretch := self.exclusions.stretch(tick)) is None:
+        for stretches in range(MAX_EXCLUDED):
+            if tick is None or as_good_as_never(tick - first, stretches):
+                return None
+            if (stretch := self.exclusions.stretch(tick)) is None:
                 return tick
             self._steps.spend()
             tick = self.next_of_any(stretch[1] - 1)

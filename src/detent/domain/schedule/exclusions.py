@@ -13,17 +13,30 @@ from collections.abc import Sequence
 from datetime import datetime, timedelta
 from typing import Protocol
 
+from detent.domain.schedule.cron import CronWalls
 from detent.domain.schedule.cron_parse import CronFields
 from detent.domain.schedule.dst import WallSource
-from detent.domain.schedule.zones import Zone
+from detent.domain.schedule.zones import OffsetSegment, Zone
 from detent.errors import UsageError
 
 DAY_SECONDS = 86_400
 WALL_EPOCH = datetime(1970, 1, 1)  # noqa: DTZ001  a wall time has no zone
 FULL_HOURS = (1 << 24) - 1
 FULL_MINUTES = (1 << 60) - 1
-MAX_EXCLUDED = 10_000
-"""A search ends after so many excluded stretches in a row: 27 years of days."""
+CLOCK_CHANGES = 2 * DAY_SECONDS
+"""More than all changes of a zone's clock together: offsets are between -12 and +14 hours."""
+MAX_EXCLUDED = 25_000
+"""A search ends after so many excluded stretches in a row, such as 17 days of minutes that are excluded one by one: a
+quarter of a second."""
+LONG_SEARCH = 5_000
+YEAR_MS = 31_557_600_000
+FAR_MS, VERY_FAR_MS = 20 * YEAR_MS, 100 * YEAR_MS
+
+
+def as_good_as_never(distance: int, stretches: int) -> bool:
+    """Whether a search ends that has found excluded ticks only, over so many milliseconds, in so many stretches: a
+    schedule whose next tick is a century away has ended, whatever comes then."""
+    return distance > (VERY_FAR_MS if stretches < LONG_SEARCH else FAR_MS)
 
 
 class EverythingExcluded(UsageError):  # noqa: N818 - it says what is wrong
@@ -88,6 +101,16 @@ class MatchedStretches:
         return None if found is None else max(found, wall)
 
 
+def covers(part: Exclusion, crons: Sequence[CronWalls]) -> bool:
+    """Whether an expression excludes, on each of its days, every time of the day at which these tick. So `*/5 * * 7 *`
+    excludes the days of July from `*/5 * * * *`, which is a step for each instead of 288."""
+    if not isinstance(part, MatchedStretches) or not isinstance(part.walls, CronWalls):
+        return False
+    walls = part.walls
+    hours = all(not each.hours & ~walls.hours and not each.minutes & ~walls.minutes for each in crons)
+    return hours and (part.unit > 1 or all(not each.seconds & ~walls.seconds for each in crons))
+
+
 def unit_of(fields: CronFields) -> int:
     """How long a match of an expression lasts: a day if it names no times of the day, else an hour or a minute; one
     that names seconds excludes those. Second 0 stands for its whole minute, because five fields mean it."""
@@ -100,31 +123,41 @@ def unit_of(fields: CronFields) -> int:
 
 
 class Exclusions:
-    """Everything that a schedule excludes, by instants in milliseconds."""
+    """Everything that a schedule excludes, by instants in milliseconds. `crons`: its expressions, if it has nothing
+    else."""
 
-    __slots__ = ("_matched", "_ranges", "_starts", "parts", "zone")
+    __slots__ = ("_covering", "_matched", "_ranges", "_starts", "parts", "zone")
 
-    def __init__(self, parts: Sequence[Exclusion], zone: Zone) -> None:
+    def __init__(self, parts: Sequence[Exclusion], zone: Zone, crons: Sequence[CronWalls] | None) -> None:
         self.zone = zone
         self.parts = tuple(parts)
         self._matched = tuple(part for part in parts if not isinstance(part, WallRange))
+        self._covering = frozenset(part for part in self._matched if crons is not None and covers(part, crons))
         ranges = sorted((part for part in parts if isinstance(part, WallRange)), key=lambda part: part.start)
         self._ranges = _merged(ranges)
         self._starts = [start for start, _ in self._ranges]
 
     def stretch(self, instant: int) -> tuple[int, int] | None:
-        """The excluded stretch [start, end) around an instant, within one offset of the zone; None: not excluded."""
+        """An excluded stretch [start, end) around an instant; None: not excluded."""
         second = instant // 1000
         segment = self.zone.segment(second)
         wall = second + segment.offset
         found = self._range(wall)
         for part in self._matched:
             if (other := part.stretch(wall)) is not None:
+                if part in self._covering:
+                    other = _whole_day(wall, segment) or other
                 found = other if found is None else (min(found[0], other[0]), max(found[1], other[1]))
         if found is None:
             return None
         start, end = found[0] - segment.offset, found[1] - segment.offset
-        return max(start, segment.start) * 1000, min(end, segment.end) * 1000
+        low, high = max(start, segment.start), min(end, segment.end)
+        # Far from both ends of a long stretch no change of the clock leads out of it.
+        if high - start >= CLOCK_CHANGES:
+            high = max(high, end - CLOCK_CHANGES)
+        if end - low >= CLOCK_CHANGES:
+            low = min(low, start + CLOCK_CHANGES)
+        return low * 1000, high * 1000
 
     def next_start(self, instant: int, until: int) -> int | None:
         """The first excluded instant in [instant, until]."""
@@ -151,6 +184,13 @@ class Exclusions:
     def _next_range(self, wall: int) -> int | None:
         index = max(bisect_right(self._starts, wall) - 1, 0)
         return next((max(wall, start) for start, end in self._ranges[index : index + 2] if wall < end), None)
+
+
+def _whole_day(wall: int, segment: OffsetSegment) -> tuple[int, int] | None:
+    """The day of a wall time, without the time to which a gap of the clock moves ticks; None: that is where it is."""
+    day = wall - wall % DAY_SECONDS
+    settled = segment.start + segment.offset + max(segment.offset - segment.offset_before, 0)
+    return None if wall < settled else (max(day, settled), day + DAY_SECONDS)
 
 
 def _merged(ranges: Sequence[WallRange]) -> list[tuple[int, int]]:

@@ -70,7 +70,7 @@ def parse_schedule(spec: str | Mapping[str, Any] | None, options: ScheduleOption
 
         return parse_combined(spec, options, steps, new)
     if isinstance(spec, str):
-        kind, value = ("cron", spec) if options.dialect == "aws" and is_aws(spec) else read_kind(spec)
+        kind, value = read_kind(spec, options.dialect)
         pointer = "/schedule"
     else:
         kind, value, options = _explicit(spec, options)
@@ -95,8 +95,11 @@ def parse_schedule(spec: str | Mapping[str, Any] | None, options: ScheduleOption
         raise error.at(pointer) from None
 
 
-def read_kind(text: str) -> tuple[str, str]:
-    """The kind of a schedule that is written as text, and the text of that kind."""
+def read_kind(text: str, dialect: str | None) -> tuple[str, str]:
+    """The kind of a schedule that is written as text, and the text of that kind. What EventBridge writes is of the kind
+    cron in its own dialect."""
+    if dialect == "aws" and is_aws(text):
+        return "cron", text
     kind = _recognise(text)
     return kind, re.sub(r"(?i)^\s*@?every\b", "", text).strip() if kind == "every" else text
 

@@ -14,6 +14,7 @@ from detent.domain.schedule.combined import CombinedTicks
 from detent.domain.schedule.cron import CronWalls
 from detent.domain.schedule.cron_parse import parse_cron, split_zone
 from detent.domain.schedule.cron_text import canonical_cron
+from detent.domain.schedule.dialects import is_aws, read_aws, refuse_aws, refuse_two_readings
 from detent.domain.schedule.errors import ScheduleError
 from detent.domain.schedule.exclusions import (
     DAY_SECONDS,
@@ -27,12 +28,11 @@ from detent.domain.schedule.exclusions import (
 from detent.domain.schedule.instants import LOWEST_MS, format_instant, to_ms
 from detent.domain.schedule.parse import ScheduleOptions, parse_schedule
 from detent.domain.schedule.rrule_parse import RecurrenceRule, find_zone, looks_like_rrule, parse_rrule
-from detent.domain.schedule.schedule import COMBINED, Schedule
+from detent.domain.schedule.schedule import COMBINED, Schedule, WallTicks
 from detent.domain.schedule.steps import Steps
 from detent.domain.schedule.zones import Zone, checked_rules
 
 MAX_ALSO = 20
-CENTURY_MS = 36_525 * 86_400_000
 MAX_EXCLUSIONS = 200
 DAY = re.compile(r"\d{4}-\d\d-\d\d", re.ASCII)
 LOCAL_TIME = re.compile(r"\d{4}-\d\d-\d\d[T ]\d\d:\d\d(:\d\d)?", re.ASCII)
@@ -84,7 +84,7 @@ def _member(item: Any, pointer: str, options: ScheduleOptions, steps: Steps, new
         raise ScheduleError("A schedule in 'also' has no 'also' and no 'exclude' of its own: write them once.", pointer)
     if item is None:
         raise ScheduleError("A schedule in 'also' is null; write for example '0 9 * * MON' or 'every 6h'.", pointer)
-    if not _is_cron(item):
+    if not _is_cron(item, options.dialect):
         options = options._replace(day_match=None)
     try:
         member = parse_schedule(item, options, steps, new)
@@ -103,7 +103,10 @@ def _member(item: Any, pointer: str, options: ScheduleOptions, steps: Steps, new
     return member
 
 
-def _is_cron(item: Any) -> bool:
+def _is_cron(item: Any, dialect: str) -> bool:
+    text = item.get("cron") if isinstance(item, Mapping) else item
+    if dialect == "aws" and isinstance(text, str) and is_aws(text):
+        return read_aws(text)[0] == "cron"
     if isinstance(item, Mapping):
         return "cron" in item
     return (
@@ -151,25 +154,31 @@ def _schedule(
     stored |= stored_bounds(options.starts_at, options.ends_at, options.jitter_seconds, options.stagger_ms)
     if options.zone_rules is not None and zone.name != "UTC":
         stored["zone_rules"] = checked_rules(zone, options.zone_rules)
-    ticks = CombinedTicks(members, Exclusions([exclusion for exclusion, _ in found], zone), steps)
+    ticks = CombinedTicks(members, Exclusions([part for part, _ in found], zone, _crons(members)), steps)
     schedule = Schedule(COMBINED, ticks, zone, stored)
     if new:
         _check_possible(ticks, options)
     return schedule
 
 
+def _crons(members: list[Schedule]) -> list[CronWalls] | None:
+    """The expressions of all members; None: one is something else."""
+    walls = [each.ticks.resolver.source if isinstance(each.ticks, WallTicks) else None for each in members]
+    crons = [each for each in walls if isinstance(each, CronWalls)]
+    return crons if len(crons) == len(members) else None
+
+
 def _check_possible(ticks: CombinedTicks, options: ScheduleOptions) -> None:
     """Refuses exclusions that leave no tick from the start of the job on."""
     known = [to_ms(moment) - 1 for moment in (options.starts_at, options.anchor) if moment is not None]
     since = max(known, default=LOWEST_MS)
-    first = ticks.next_of_any(since)
     try:
         tick = ticks.next(since)
     except EverythingExcluded as error:
         raise ScheduleError(error.message, error.pointer) from None
-    if first is not None and (tick is None or tick - first > CENTURY_MS):
+    if tick is None and ticks.next_of_any(since) is not None:
         raise ScheduleError(
-            "All ticks of the schedule are excluded, or all of the next hundred years: remove an exclusion.",
+            "All ticks of the schedule are excluded, or all of the next decades: remove an exclusion.",
             "/schedule/exclude",
         )
 
@@ -193,7 +202,7 @@ def _exclusion(item: Any, pointer: str, options: ScheduleOptions, zone: Zone, st
             return _range(text)
         return _cron(text, options, zone) if kind == "cron" else _rule(text, options, zone, steps)
     except ScheduleError as error:
-        raise error.at(pointer) from None
+        raise ScheduleError(error.message, pointer if error.pointer in ("", "/schedule") else error.pointer) from None
 
 
 def _kind_of(item: Any, pointer: str) -> tuple[str, str]:
@@ -259,7 +268,7 @@ def _check_zone(inner: str | None, zone: Zone) -> None:
 
 
 def _cron(text: str, options: ScheduleOptions, zone: Zone) -> Found:
-    inner, expression = split_zone(text)
+    inner, expression = split_zone(_bare_cron(text, options.dialect))
     _check_zone(inner, zone)
     if expression.strip().startswith("@"):
         raise ScheduleError(
@@ -267,9 +276,22 @@ def _cron(text: str, options: ScheduleOptions, zone: Zone) -> Found:
             "first day of each month."
         )
     fields = parse_cron(expression, dialect=options.dialect, day_match=options.day_match, hash_key=options.hash_key)
+    if options.dialect == "unix":
+        refuse_two_readings(expression, fields, options.day_match, options.hash_key)
     walls = CronWalls(fields)
     walls.check_possible(expression)
     return MatchedStretches(walls, unit_of(fields), text), {"cron": canonical_cron(fields)}
+
+
+def _bare_cron(text: str, dialect: str) -> str:
+    """The fields in `cron(…)`, which only the dialect aws has."""
+    if dialect != "aws":
+        refuse_aws(text)
+        return text
+    kind, bare = read_aws(text)
+    if kind != "cron":
+        raise ScheduleError(f"{text!r} excludes single moments; give {EXCLUSION_FORMS}.")
+    return bare
 
 
 def _rule(text: str, options: ScheduleOptions, zone: Zone, steps: Steps) -> Found:

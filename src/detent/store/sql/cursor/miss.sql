@@ -1,17 +1,17 @@
 -- Ticks too late to run: compare-and-set a batch of cursors past them, with ledger rows for the ranges they leave.
 -- $1 node; one of each per job, sorted: $2 job, $3 expected tick, $4 generation, $5 next tick, $6 its fire_at, $7 the
--- last tick passed over; ranges that do not run, each at most a day: $8 job, $9 first tick, $10 last tick, $11 count,
--- $12 reason; ranges that are caught up in addition to the live ticks: $13 job, $14 first tick, $15 last, $16 count.
--- $17 whether these are ticks of suspended tenants, which are skipped, not missed. Status 4 is skipped, 5 is missed.
--- Returns the jobs whose cursor moved; the others were not as expected.
+-- last tick passed over, or NULL to keep the one there is; ranges that do not run, each at most a day: $8 job, $9 first
+-- tick, $10 last tick, $11 count, $12 reason; ranges that are caught up in addition to the live ticks: $13 job, $14
+-- first tick, $15 last, $16 count. $17 whether these are ticks of suspended tenants, which are skipped, not missed.
+-- Status 4 is skipped, 5 is missed. Returns the jobs whose cursor moved; the others were not as expected.
 WITH fence AS MATERIALIZED (SELECT node FROM nodes WHERE node = $1 AND NOT evicted FOR KEY SHARE),
 batch AS MATERIALIZED (
     SELECT * FROM unnest($2::bigint[], $3::timestamptz[], $4::integer[], $5::timestamptz[], $6::timestamptz[],
            $7::timestamptz[])
         AS t (job, tick, generation, next_tick, fire_at, last_tick)),
 moved AS (
-    UPDATE cursors c SET next_tick = batch.next_tick, fire_at = batch.fire_at, last_tick = batch.last_tick,
-           ended = batch.next_tick IS NULL
+    UPDATE cursors c SET next_tick = batch.next_tick, fire_at = batch.fire_at,
+           last_tick = coalesce(batch.last_tick, c.last_tick), ended = batch.next_tick IS NULL
       FROM batch, fence
      WHERE c.job = batch.job AND c.next_tick = batch.tick AND c.generation = batch.generation
        AND coalesce(c.fire_at, 'infinity') <= now()         -- as in the fire: not by the index on fire_at
