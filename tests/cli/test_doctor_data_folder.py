@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -42,7 +43,10 @@ def listening(folder: Path, *arguments: str) -> Iterator[int]:
 
 def settings(home: Path, port: int = 1, **flags: object) -> Settings:
     address = f"http://127.0.0.1:{port}"
-    return Settings.load({"api_url": address, **flags}, {"HOME": str(home), "XDG_DATA_HOME": str(home)})
+    loaded = Settings.load({"api_url": address, **flags}, {"HOME": str(home), "XDG_DATA_HOME": str(home)})
+    if loaded.origins["data_dir"] != "default":
+        return loaded
+    return dataclasses.replace(loaded, data_dir=home / "default")  # that of root may have a database of this machine
 
 
 def test_the_folder_of_the_server_that_listens_is_examined(tmp_path: Path) -> None:

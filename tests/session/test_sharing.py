@@ -16,7 +16,7 @@ from detent.node.session import Session
 from detent.runtime.service import Loop
 from detent.runtime.wakeups import Wakeups
 from detent.store import Store
-from detent.store.db import PoolName
+from detent.store.db import POOLS, PoolName
 from tests.support import factories
 from tests.support.waiting import until
 
@@ -227,7 +227,7 @@ async def test_a_share_is_taken_also_where_all_connections_for_work_are_in_use(
     gone = await factories.add_node(look, 7, evicted=True)
     await look.execute("UPDATE partitions SET holder = $1", gone)
     async with AsyncExitStack() as busy:
-        for _ in range(4):
+        for _ in range(POOLS[PoolName.WORK][0]):
             await busy.enter_async_context(store.database.connection(PoolName.WORK))
         await session.leadership.tick()
     await shared(look, session)

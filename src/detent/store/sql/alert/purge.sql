@@ -1,5 +1,6 @@
--- Delete alerts that closed before the history that is kept, with their messages, and messages of rules that ended before
--- it: tests, and those of alerts that are still open. $1 days, $2 limit. Returns a row for each alert and such message.
+-- Delete alerts that closed before the history that is kept, with their messages, and messages of rules that ended
+-- before it: tests, and those of alerts that are still open. $1 days, $2 limit. Returns a row for each alert and such
+-- message.
 WITH gone AS MATERIALIZED (
     SELECT alert FROM alerts WHERE closed_at < now() - make_interval(days => $1::integer)
      ORDER BY closed_at LIMIT $2::integer FOR UPDATE SKIP LOCKED),
