@@ -71,6 +71,16 @@ def test_info_lines_of_any_logger_reach_the_run_and_the_log_with_its_facts(logs:
     assert "run_id" not in second
 
 
+def test_a_record_that_cannot_be_formatted_does_not_fail_the_code_that_logs_it(logs: Log) -> None:
+    configure("json", "info")
+    sink = Sink()
+    with Handling(None, sink):
+        logging.getLogger("shop.orders").info("order %d of %d", 7)
+        logging.getLogger("shop.orders").info("order 8")
+    assert sink.lines == [("INFO", "order 8")]
+    assert "Logging error" in logs()
+
+
 def test_lines_reach_the_run_whatever_level_the_log_of_the_node_has(logs: Log) -> None:
     configure("json", "error")
     sink = Sink()

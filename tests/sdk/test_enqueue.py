@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import os
 import threading
 from collections.abc import AsyncIterator, Awaitable, Callable
@@ -14,6 +15,8 @@ import pytest
 
 from detent import Detent, Discard, Retry, Run
 from detent.api.app import create_app
+from detent.client.transport import ApiAddress
+from detent.domain.identity import RunKey, run_id
 from detent.domain.on_demand import NewRun
 from detent.errors import Conflict, NotFound, RunFailed, UsageError
 from detent.jobs import JobOperations
@@ -349,11 +352,14 @@ async def test_a_forked_process_opens_its_own_connections(app: Detent, serve: Se
     child = os.fork()
     if child == 0:
         try:
-            os._exit(40 + double.enqueue_sync(1).result(30))
+            result = double.enqueue_sync(1).result(30)
+            gc.collect()  # what is left of the parent's connections is finalised here
+            os._exit(40 + result)
         finally:
             os._exit(1)
     _, status = await asyncio.to_thread(os.waitpid, child, 0)
     assert os.waitstatus_to_exitcode(status) == 42
+    assert await (await double.enqueue(2)).result(30) == 4
 
 
 async def test_an_awaiting_caller_that_gives_up_stops_its_wait(app: Detent, serve: Serve) -> None:
@@ -371,3 +377,49 @@ async def test_an_awaiting_caller_that_gives_up_stops_its_wait(app: Detent, serv
 def test_an_address_of_another_kind_is_refused() -> None:
     with pytest.raises(UsageError, match="is no address of a cluster: give http"):
         Detent(url="redis://localhost")
+
+
+def test_an_address_that_is_refused_is_not_shown_with_its_password() -> None:
+    with pytest.raises(UsageError) as refused:
+        Detent(url="postgresql+asyncpg://shop:hunter2@host/detent")
+    assert "postgresql+asyncpg://…" in refused.value.message
+    assert "hunter2" not in refused.value.message
+    with pytest.raises(UsageError) as without_port:
+        ApiAddress("http://shop:hunter2@host:port/", None)
+    assert "hunter2" not in without_port.value.message
+
+
+async def test_the_end_of_a_wait_comes_also_while_a_question_has_no_answer() -> None:
+    async def never_answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.read()
+        writer.close()
+
+    async with await asyncio.start_server(never_answer, "127.0.0.1", 0) as server:
+        app = Detent(url=f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}")
+
+        @app.task
+        def work() -> None: ...
+
+        with pytest.raises(TimeoutError, match=r"has not finished within 0\.1 s: it is unknown"):
+            await work.handle(run_id(RunKey(1, AT))).result(timeout=0.1)
+        await app.close()
+
+
+async def test_a_connection_of_one_call_is_refused(app: Detent) -> None:
+    @app.task
+    def work() -> None: ...
+
+    with pytest.raises(UsageError, match="connection= is of the whole enqueue"):
+        await work.enqueue_many([work.options(connection=object()).call()])
+
+
+async def test_what_is_known_of_a_run_has_its_result(app: Detent, serve: Serve) -> None:
+    @app.task
+    def total() -> dict[str, int]:
+        return {"total": 7}
+
+    await serve(app)
+    handle = await total.enqueue()
+    await handle.result(30)
+    known: Any = await handle.run()
+    assert known.result == {"total": 7}

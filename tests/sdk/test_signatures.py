@@ -349,3 +349,26 @@ def test_importing_the_app_loads_no_driver_and_no_server() -> None:
     loaded = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, cwd=Path("/"))
     names = set(eval(loaded.stdout))
     assert not names & {"asyncpg", "aiohttp", "pydantic", "detent.store", "detent.client", "msgspec"}
+
+
+def test_a_payload_of_models_is_registered_as_json() -> None:
+    pydantic = pytest.importorskip("pydantic")
+    model: Any = pydantic.create_model("Order", number=(int, ...))
+    app = Detent()
+
+    def sync(order: Any) -> None: ...
+
+    sync.__annotations__["order"] = model
+    app.job(cron="0 9 * * *", payload={"order": model(number=7)})(sync)
+    assert app.jobs[0]["payload"] == {"order": {"number": 7}}
+
+
+def test_an_annotation_that_is_defined_later_is_no_obstacle_to_a_payload() -> None:
+    app = Detent()
+
+    def sync(order: Any) -> None: ...
+
+    sync.__annotations__["order"] = "DefinedLater"
+    app.job(cron="0 9 * * *", payload={"order": {"number": 7}})(sync)
+    with pytest.raises(UsageError, match="DefinedLater"):
+        app.check()

@@ -6,7 +6,9 @@ import asyncio
 import threading
 from dataclasses import dataclass
 from datetime import date
+from functools import partial
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 
@@ -22,7 +24,7 @@ from detent.sdk.testing.records import HeldInTest
 from detent.store import Store
 from detent.store.dead_letters import DeadLetterFilter
 from detent.targets.run import HandlerRun
-from detent.targets.steps import BadStep
+from detent.targets.steps import BadStep, _json_type
 from tests.sdk.test_python_target import due_job, outcome, serve
 from tests.support.factories import LONG_AGO
 from tests.support.waiting import until
@@ -257,3 +259,8 @@ async def test_a_result_with_the_value_of_a_secret_is_not_stored() -> None:
     assert secret not in str(refused.value)
     assert ledger.steps(run.id) == {}
     assert await run.step("other", lambda: {"token": "none"}) == {"token": "none"}
+
+
+def test_the_function_of_a_step_may_be_a_mock() -> None:
+    assert _json_type(Mock()) is None
+    assert _json_type(partial(Mock(), 1)) is None

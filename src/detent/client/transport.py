@@ -64,7 +64,8 @@ class ApiAddress:
         except ValueError:
             self.port = -1
         if parts.scheme not in ("http", "https") or not parts.hostname or self.port == -1:
-            raise UsageError(f"{url!r} is not the address of a server: give one such as http://127.0.0.1:8787.")
+            shown = url.rpartition("@")[2]  # what is before it may be a password
+            raise UsageError(f"{shown!r} is not the address of a server: give one such as http://127.0.0.1:8787.")
         if key is not None and not (key.isascii() and key.isprintable() and " " not in key):
             raise UsageError("The API key is not usable: give a key without spaces.")
         host = f"[{parts.hostname}]" if ":" in parts.hostname else parts.hostname

@@ -149,7 +149,8 @@ class Detent(AppLifecycle):
                 document["payload"] = payload
             if document["name"] in self.tasks:
                 raise UsageError(f"This app has two jobs named {document['name']!r}: give one of them another name=.")
-            _check_payload(document, binding)
+            if not binding.undecided:  # else `check` does it
+                _check_payload(document, binding)
             document["target"] = {"type": "python", "function": self._add(binding, None), **chosen}
             self.jobs.append(document)
             task = task_kind(binding)(self, binding, document)
@@ -219,10 +220,13 @@ class Detent(AppLifecycle):
         return TestMode(self, start, connection)
 
 
-def _check_payload(document: Mapping[str, Any], binding: Binding) -> None:
+def _check_payload(document: dict[str, Any], binding: Binding) -> None:
     """A tick needs all parameters. The payload of a task is a default that each enqueue replaces."""
-    if document.get("schedule") is not None or document.get("payload") is not None:
-        binding.check_payload(document.get("payload"), complete=document.get("schedule") is not None)
+    scheduled = document.get("schedule") is not None
+    if scheduled or document.get("payload") is not None:
+        payload = binding.check_payload(document.get("payload"), complete=scheduled)
+        if payload is not None:
+            document["payload"] = payload  # as JSON, which models of pydantic are not
 
 
 def _callers_names(depth: int = 1) -> Mapping[str, Any]:

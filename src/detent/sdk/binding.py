@@ -40,6 +40,11 @@ class Binding:
         return str(self.function.__qualname__)
 
     @property
+    def undecided(self) -> bool:
+        """Whether annotations use names that are not defined yet."""
+        return bool(self._undefined)
+
+    @property
     def takes_payload(self) -> bool:
         """Whether the payload is its parameters; else it is any JSON."""
         return bool(self.signature.parameters)

@@ -30,8 +30,10 @@ class Place:
 
     def __init__(self, url: str | None, key: str | None, tenant: str) -> None:
         if url is not None and not url.startswith(("http://", "https://", "postgresql://", "postgres://")):
+            scheme, separator, _ = url.partition("://")  # what follows may have a password
+            shown = f"{scheme}{separator}…" if separator else "…"
             raise UsageError(
-                f"url={url!r} is no address of a cluster: give http(s)://… for the API, or postgresql://… for the "
+                f"url={shown!r} is no address of a cluster: give http(s)://… for the API, or postgresql://… for the "
                 "database."
             )
         self.url = url

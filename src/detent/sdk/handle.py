@@ -22,6 +22,8 @@ SLOWEST_POLL_SECONDS = 1.0
 POLL_GROWTH = 1.5
 UNREACHABLE_SECONDS = 30.0
 """How long a wait goes on while the cluster cannot be reached."""
+LEAST_SECONDS = 1.0
+"""However little time is left, one question gets this much to be answered."""
 
 
 class RunReference(Generic[Result_co]):
@@ -46,14 +48,20 @@ class RunReference(Generic[Result_co]):
         return f"{type(self).__name__}({self.id!r})"
 
     async def _found(self) -> Run:
+        import msgspec
+
         try:
-            return await self._gateway().run(UUID(self.id))
+            run = await self._gateway().run(UUID(self.id))
         except NotFound as error:
             if not self._joined:
                 raise
             raise NotFound(
                 f"There is no run {self.id}: the transaction that enqueued it has not committed, or was rolled back."
             ) from error
+        stored: Any = run.result  # the database has it as text, the API sends it as it is
+        if isinstance(stored, msgspec.Raw):
+            run = msgspec.structs.replace(run, result=msgspec.json.decode(stored or b"null"))
+        return run
 
     async def _cancelled(self) -> None:
         await self._gateway().cancel(UUID(self.id))
@@ -66,7 +74,8 @@ class RunReference(Generic[Result_co]):
         pause, answered, status = FIRST_POLL_SECONDS, clock(), "unknown"
         while True:
             try:
-                run = await self._found()
+                async with asyncio.timeout_at(None if deadline is None else max(deadline, clock() + LEAST_SECONDS)):
+                    run = await self._found()
                 answered, status = clock(), str(run.status)
                 if run.status not in OPEN:
                     return run
@@ -74,6 +83,9 @@ class RunReference(Generic[Result_co]):
                     raise UsageError(
                         f"Run {self.id} is {status}, and only the test runs it: call t.run_pending() or t.advance(…)."
                     )
+            except TimeoutError:  # the time is over, and a question has no answer
+                if deadline is None:
+                    raise
             except Unavailable:  # a node restarts, a database fails over
                 if clock() - answered > UNREACHABLE_SECONDS:
                     raise
@@ -84,13 +96,10 @@ class RunReference(Generic[Result_co]):
             pause = min(pause * POLL_GROWTH, SLOWEST_POLL_SECONDS)
 
     async def _result(self, timeout: float | None) -> Any:
-        import msgspec
-
         run = await self._finished(timeout)
         if run.status != "succeeded":
             raise failed_run(run)
-        stored: Any = run.result
-        value = msgspec.json.decode(stored or b"null") if isinstance(stored, msgspec.Raw) else stored
+        value: Any = run.result
         if isinstance(value, dict) and value.get("truncated") is True and value.keys() == {"truncated", "beginning"}:
             raise RunFailed(
                 f"Run {self.id} succeeded, and its result was too long to be stored: return a reference to it, or "

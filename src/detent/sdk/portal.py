@@ -12,6 +12,7 @@ import os
 import threading
 from collections.abc import Callable, Coroutine
 from concurrent.futures import Future
+from contextlib import suppress
 from typing import Any, TypeVar
 
 from detent.errors import UsageError
@@ -44,7 +45,12 @@ class Portal:
             raise
 
     def _submit(self, work: Work[Result]) -> Future[Result]:
-        return asyncio.run_coroutine_threadsafe(work(), self._running_loop())
+        """The work begins on the loop, so that threads which enqueue first at the same moment share one gateway."""
+
+        async def begun() -> Result:
+            return await work()
+
+        return asyncio.run_coroutine_threadsafe(begun(), self._running_loop())
 
     def _running_loop(self) -> asyncio.AbstractEventLoop:
         with self._lock:
@@ -55,7 +61,13 @@ class Portal:
             return self._loop
 
     def forget(self) -> None:
-        """In a forked child: the thread is the parent's, and the lock may be held by one that does not exist here."""
+        """In a forked child: the thread is the parent's, and the lock may be held by one that does not exist here. The
+        selector of the loop is the parent's too: a connection that is finalised here would take itself out of it, and
+        the parent would wait for its answers in vain. The drivers leave the connections of a closed loop alone; `close`
+        itself would do the same to the loop's own pipe."""
+        if self._loop is not None:
+            with suppress(AttributeError):  # of another kind of loop
+                self._loop._closed = True  # type: ignore[attr-defined] # there is no public way
         self.__init__()  # type: ignore[misc] # on purpose: everything is as new
 
 

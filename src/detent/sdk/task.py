@@ -216,6 +216,10 @@ class Task(Generic[P, R]):
     def _new_runs(self, calls: Sequence[TaskCall[P, R]]) -> list[NewRun]:
         if len(calls) > MAX_RUNS_AT_ONCE:
             raise UsageError(f"{len(calls)} runs are more than {MAX_RUNS_AT_ONCE:,}: enqueue them in several parts.")
+        joined = self._options.get("connection")
+        for call in calls:
+            if self._checked(call).task._options.get("connection", joined) is not joined:
+                raise UsageError("connection= is of the whole enqueue: task.options(connection=…).enqueue_many(…).")
         made = [_new_run({**self._options, **self._checked(call).task._options}, call.payload) for call in calls]
         if self.document.get("payload_schema") is not None:
             self._check_payloads(made)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import inspect
 from collections.abc import Awaitable, Callable, Coroutine
 from datetime import timedelta
+from functools import partial
 from time import monotonic
 from typing import TYPE_CHECKING, Any, NamedTuple, get_args, get_origin, get_type_hints
 
@@ -170,7 +171,7 @@ def _json_type(function: Callable[..., Any]) -> JsonType | None:
     """None: the function does not say, or says nothing that can be checked."""
     from detent.domain.json_values import JsonType
 
-    while hasattr(function, "func"):  # functools.partial
+    while isinstance(function, partial):
         function = function.func
     try:
         annotation = get_type_hints(function, include_extras=True).get("return", Any)

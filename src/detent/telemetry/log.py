@@ -147,7 +147,12 @@ class _Forward(logging.Handler):
     def handle(self, record: logging.LogRecord) -> bool:
         """Without the lock of the base class, which all threads that log would take turns for."""
         sink = sink_in_use.get()
-        if (sink is None or sink.logged(record)) and record.levelno >= self.least:
+        try:
+            is_ours = sink is None or sink.logged(record)
+        except Exception:  # a record that cannot be formatted must not fail the code that logs it
+            self.handleError(record)
+            return True
+        if is_ours and record.levelno >= self.least:
             self._write(record, sink.facts if sink is not None else {})
         return True
 

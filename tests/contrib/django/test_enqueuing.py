@@ -84,6 +84,20 @@ answer([refusal(lambda: probe.echo.using(run_after=timezone.now() + timedelta(da
     assert nan.startswith("ValueError")
 
 
+def test_a_task_is_deferred_also_without_time_zones(quiet_shop: Project) -> None:
+    assert (
+        quiet_shop.run("""
+from datetime import datetime, timedelta
+from django.test import override_settings
+
+with override_settings(USE_TZ=False):
+    later = probe.echo.using(run_after=datetime.now() + timedelta(hours=1)).enqueue()
+answer(str(probe.echo.get_result(later.id).status))
+""")
+        == "READY"
+    )
+
+
 def test_wrong_definitions_are_refused_where_they_are_written(quiet_shop: Project) -> None:
     refusals = quiet_shop.run("""
 from detent.contrib.django import task

@@ -151,6 +151,12 @@ answer(os.getpid())
     assert started[4] == ended[4] != enqueued[4]
 
 
+def test_receivers_of_a_coroutine_that_failed_may_use_the_database(shop: Project) -> None:
+    before = len(shop.noted("queried", "breaks_deeply"))
+    shop.run("answer(str(finished(probe.breaks_deeply.enqueue()).status))")
+    assert [line[2] for line in shop.noted("queried", "breaks_deeply")[before:]] == ["FAILED"]
+
+
 def test_a_retried_attempt_does_not_finish_the_task(shop: Project) -> None:
     before = len(shop.noted("task_finished", "fails_once"))
     shop.run("answer(finished(probe.fails_once.enqueue('x')).attempts)")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from datetime import datetime
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
 from django.core.exceptions import ImproperlyConfigured
@@ -100,7 +100,7 @@ def _using(task: Any) -> dict[str, Any]:
 
 def _due(run_after: datetime | None) -> datetime | None:
     """A time in the past means now, however long ago it was."""
-    if run_after is None or _aware(run_after) <= timezone.now():
+    if run_after is None or _aware(run_after) <= datetime.now(UTC):  # timezone.now() is naive without USE_TZ
         return None
     return _aware(run_after)
 

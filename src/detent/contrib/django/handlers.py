@@ -74,7 +74,9 @@ class TaskHandler:
                     returned = await self.task.func(*self._arguments(result), **result.kwargs)
                     return await sync_to_async(self._succeed)(result, returned)
                 except BaseException as error:
-                    self._fail(result, run, error)
+                    trace = error.__traceback__
+                    await sync_to_async(self._fail)(result, run, error)  # receivers may query, or be coroutines
+                    error.__traceback__ = trace  # without the frames of the other thread
                     raise
                 finally:
                     await sync_to_async(connections.close_all)()

@@ -6,6 +6,8 @@ import os
 from pathlib import Path
 from typing import Any
 
+from django.db import connection
+
 from detent.contrib.django import compat, task
 
 NOTES = Path(os.environ.get("PROBE_NOTES", os.devnull))
@@ -26,6 +28,16 @@ def receive(name: str) -> Any:
 RECEIVERS = {name: receive(name) for name in ("task_enqueued", "task_started", "task_finished")}
 for signal, receiver in RECEIVERS.items():
     getattr(compat, signal).connect(receiver)
+
+
+def query(sender: type, task_result: Any, **_: Any) -> None:
+    """A receiver that uses the database, which Django refuses on an event loop."""
+    with connection.cursor() as cursor:
+        cursor.execute("SELECT 1")
+    note(f"queried {task_result.task.name} {task_result.status} {task_result.attempts} {os.getpid()}")
+
+
+compat.task_finished.connect(query)
 
 
 @task
