@@ -32,7 +32,8 @@ from detent.errors import Unavailable
 from detent.runtime.clock import monotonic
 from detent.runtime.envelope import MasterKeys, SecretPlace, generate_signing_key
 from detent.store.secrets import SealedVersion
-from detent.targets.http import HttpTargetRunner, headers_of
+from detent.targets.http import HttpTargetRunner
+from detent.targets.http_requests import headers_of
 from detent.targets.policies import FixedPolicy
 from detent.worker.execute import execute
 from detent.worker.secrets import SecretValues
