@@ -150,6 +150,42 @@ async def test_more_bytes_than_announced_do_not_reach_the_next_call(runner: Http
         assert succeeded(await runner(http_call(sink.url)))["body"] == "ok"
 
 
+async def test_an_answer_that_nobody_asked_for_is_not_taken_for_that_to_the_next_call(
+    runner: HttpTargetRunner, sink: Sink
+) -> None:
+    sent = asyncio.Event()
+
+    async def twice(_: Received, writer: asyncio.StreamWriter) -> None:
+        writer.write(HEAD + b"Content-Length: 2\r\n\r\nok")
+        await asyncio.sleep(0.05)
+        writer.write(HEAD + b"Content-Length: 4\r\n\r\nevil")
+        sent.set()
+
+    sink.answer = twice
+    for connections in (1, 2):
+        assert succeeded(await runner(http_call(sink.url)))["body"] == "ok"
+        assert sink.connections == connections
+        await sent.wait()
+        await asyncio.sleep(0.05)  # until it has been read
+        sent.clear()
+
+
+async def test_a_server_that_speaks_first_is_connected_to_once(runner: HttpTargetRunner) -> None:
+    greeted = 0
+
+    async def greet(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        nonlocal greeted
+        greeted += 1
+        writer.write(b"220 mail.example ESMTP\r\n")
+        await reader.read()
+        writer.close()
+
+    async with await asyncio.start_server(greet, "127.0.0.1", 0) as server:
+        url = f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}"
+        assert "not valid HTTP" in failed(await runner(http_call(url))).error
+    assert greeted == 1
+
+
 async def test_a_connection_that_closes_without_an_answer_is_retried(runner: HttpTargetRunner, sink: Sink) -> None:
     says(sink, b"")
     outcome = failed(await runner(http_call(sink.url, {})))

@@ -96,7 +96,7 @@ async def exchange(
     """Send a request once, and read its answer up to `cap` bytes. `bodiless`: the answer has no body, whatever its
     headers say, as to HEAD. The request is handed to the transport in one piece: it is in memory anyway, and a server
     may answer before it has read all of it."""
-    connection = await connector.connect(peer, [], _TIMEOUT)
+    connection = await _connection(connector, peer)
     protocol, transport, reusable = connection.protocol, connection.transport, False
     try:
         if protocol is None or transport is None or transport.is_closing():
@@ -120,6 +120,16 @@ async def exchange(
             if transport is not None and transport.get_write_buffer_size():
                 transport.abort()  # closing would wait until a server that does not read has read the rest
             connection.close()
+
+
+async def _connection(connector: aiohttp.BaseConnector, peer: Peer) -> aiohttp.connector.Connection:
+    """A kept connection on which the server has sent another answer since the last request is not used: it would be
+    taken for the answer to this one. (A new connection has none: its parser begins with the request.)"""
+    while True:
+        connection = await connector.connect(peer, [], _TIMEOUT)
+        if connection.protocol is None or not len(connection.protocol):
+            return connection
+        connection.close()
 
 
 async def _read(content: aiohttp.StreamReader, cap: int) -> tuple[bytes, bool, bool]:
