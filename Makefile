@@ -60,6 +60,7 @@ bench: $(READY)  ## Measure everything on throw-away databases, beside the raw l
 	@$(BIN)/detent bench growth
 	@$(BIN)/detent bench register --jobs 1000000
 	@$(BIN)/detent bench http
+	@$(BIN)/detent bench python
 	@$(BIN)/detent bench enqueue
 	@$(BIN)/detent bench failover
 	@$(BIN)/detent bench idle

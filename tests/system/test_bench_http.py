@@ -17,10 +17,8 @@ async def test_both_sides_send_every_request_in_turn(tls: bool, signed: bool) ->
     told: list[int] = []
     result = await http.bench_http(250, 5, 2, tls, signed, told.append)
     assert told == [500, 1000]
-    assert len(result.bare.requests_per_second) == len(result.target.requests_per_second) == 2
-    low, high = sorted(
-        mine / raw for mine, raw in zip(result.target.requests_per_second, result.bare.requests_per_second, strict=True)
-    )
+    assert len(result.bare.per_second) == len(result.target.per_second) == 2
+    low, high = sorted(mine / raw for mine, raw in zip(result.target.per_second, result.bare.per_second, strict=True))
     assert result.ratio == pytest.approx((low + high) / 2)
     table = dict(http.as_table(result))
     assert table["requests"] == f"2 rounds of 250 each, {'TLS' if tls else 'plain'}{', signed' * signed}"

@@ -9,10 +9,10 @@ import pytest
 from aiohttp.abc import AbstractResolver, ResolveResult
 
 from detent.domain.target_access import PRIVATE_TOO, PUBLIC_ONLY
-from detent.targets import sessions
+from detent.targets import connectors
+from detent.targets.connectors import IDLE_SECONDS, MANY_CONNECTORS, GuardedConnectors
 from detent.targets.http import HttpTargetRunner
 from detent.targets.policies import FixedPolicy
-from detent.targets.sessions import IDLE_SECONDS, MANY_SESSIONS, GuardedSessions
 from tests.support.waiting import until
 from tests.targets.target_helpers import Sink, failed, http_call, succeeded
 
@@ -142,21 +142,21 @@ async def test_metadata_and_link_local_literals_are_refused_even_when_private_is
     assert not refused.retryable
 
 
-async def test_sessions_of_tenants_that_call_nothing_are_closed_and_those_with_calls_are_kept(
+async def test_connectors_of_tenants_that_call_nothing_are_closed_and_those_with_calls_are_kept(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     now = [0.0]
-    monkeypatch.setattr(sessions, "monotonic", lambda: now[0])
-    made = GuardedSessions(connections=0)
-    with made.session(1, PUBLIC_ONLY, "a.example") as idle:
+    monkeypatch.setattr(connectors, "monotonic", lambda: now[0])
+    made = GuardedConnectors(connections=0)
+    with made.connector(1, PUBLIC_ONLY, "a.example") as idle:
         pass
-    with made.session(2, PUBLIC_ONLY, "a.example") as busy:
+    with made.connector(2, PUBLIC_ONLY, "a.example") as busy:
         now[0] = IDLE_SECONDS
-        with made.session(3, PUBLIC_ONLY, "a.example"):
+        with made.connector(3, PUBLIC_ONLY, "a.example"):
             await until(lambda: idle.closed)
         assert not busy.closed
-    for tenant in range(4, MANY_SESSIONS + 3):
-        with made.session(tenant, PUBLIC_ONLY, "a.example"):
+    for tenant in range(4, MANY_CONNECTORS + 3):
+        with made.connector(tenant, PUBLIC_ONLY, "a.example"):
             pass
-    await until(lambda: busy.closed, what="the session to make way for others")
+    await until(lambda: busy.closed, what="the connector to make way for others")
     await made.close()

@@ -9,6 +9,8 @@ import struct
 
 import pytest
 
+from detent.domain.target_url import TargetError
+from detent.targets.exchange import header_lines
 from detent.targets.http import HttpTargetRunner
 from tests.targets.target_helpers import Received, Sink, failed, http_call, result_of, succeeded
 
@@ -148,6 +150,42 @@ async def test_more_bytes_than_announced_do_not_reach_the_next_call(runner: Http
         assert succeeded(await runner(http_call(sink.url)))["body"] == "ok"
 
 
+async def test_an_answer_that_nobody_asked_for_is_not_taken_for_that_to_the_next_call(
+    runner: HttpTargetRunner, sink: Sink
+) -> None:
+    sent = asyncio.Event()
+
+    async def twice(_: Received, writer: asyncio.StreamWriter) -> None:
+        writer.write(HEAD + b"Content-Length: 2\r\n\r\nok")
+        await asyncio.sleep(0.05)
+        writer.write(HEAD + b"Content-Length: 4\r\n\r\nevil")
+        sent.set()
+
+    sink.answer = twice
+    for connections in (1, 2):
+        assert succeeded(await runner(http_call(sink.url)))["body"] == "ok"
+        assert sink.connections == connections
+        await sent.wait()
+        await asyncio.sleep(0.05)  # until it has been read
+        sent.clear()
+
+
+async def test_a_server_that_speaks_first_is_connected_to_once(runner: HttpTargetRunner) -> None:
+    greeted = 0
+
+    async def greet(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        nonlocal greeted
+        greeted += 1
+        writer.write(b"220 mail.example ESMTP\r\n")
+        await reader.read()
+        writer.close()
+
+    async with await asyncio.start_server(greet, "127.0.0.1", 0) as server:
+        url = f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}"
+        assert "not valid HTTP" in failed(await runner(http_call(url))).error
+    assert greeted == 1
+
+
 async def test_a_connection_that_closes_without_an_answer_is_retried(runner: HttpTargetRunner, sink: Sink) -> None:
     says(sink, b"")
     outcome = failed(await runner(http_call(sink.url, {})))
@@ -177,3 +215,63 @@ async def test_one_attempt_is_one_request_even_when_a_used_connection_breaks(
     assert failed(await runner(http_call(sink.url, method=method))).retryable
     assert len(sink.received) == 2
     assert sink.connections == 1
+
+
+async def test_a_server_that_answers_before_it_has_read_the_request_gets_no_other_one_on_that_connection(
+    runner: HttpTargetRunner,
+) -> None:
+    """What is left of the request would stand before the next one, and in the memory of the worker."""
+    gone: list[asyncio.Task[bytes]] = []
+
+    async def refuse(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.readuntil(b"\r\n\r\n")
+        writer.write(b"HTTP/1.1 413 Too Large\r\nContent-Length: 0\r\n\r\n")
+        await writer.drain()
+        gone.append(asyncio.create_task(_read_slowly(reader, writer)))
+
+    async with await asyncio.start_server(refuse, "127.0.0.1", 0, limit=1024) as server:
+        url = f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}"
+        for calls in (1, 2):
+            outcome = failed(await runner(http_call(url, "x" * 20_000_000)))
+            assert (outcome.error, outcome.retryable) == (f"HTTP 413 from {url}", False)
+            assert len(gone) == calls
+        for received in await asyncio.wait_for(asyncio.gather(*gone), 10):
+            assert len(received) < 20_000_000
+
+
+async def _read_slowly(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> bytes:
+    """Not before the caller has had its answer."""
+    await asyncio.sleep(0.2)
+    read = bytearray()
+    try:
+        while data := await reader.read(65_536):
+            read += data
+    except ConnectionError:
+        pass
+    writer.close()
+    return bytes(read)
+
+
+async def test_informational_answers_are_no_answers(runner: HttpTargetRunner, sink: Sink) -> None:
+    early = b"HTTP/1.1 103 Early Hints\r\nLink: </a>\r\n\r\n"
+    says(sink, b"HTTP/1.1 100 Continue\r\n\r\n" + early * 3 + HEAD + b"Content-Length: 2\r\n\r\nok")
+    assert succeeded(await runner(http_call(sink.url)))["body"] == "ok"
+
+
+async def test_a_server_that_changes_the_protocol_fails_the_attempt(runner: HttpTargetRunner, sink: Sink) -> None:
+    says(sink, b"HTTP/1.1 101 Switching Protocols\r\nConnection: upgrade\r\nUpgrade: x\r\n\r\n", then_close=False)
+    assert failed(await runner(http_call(sink.url))).error == f"HTTP 101 from {sink.url}"
+    await asyncio.wait_for(sink.gone.wait(), 5)
+
+
+async def test_the_length_in_an_answer_to_head_announces_no_body(runner: HttpTargetRunner, sink: Sink) -> None:
+    says(sink, HEAD + b"Content-Length: 1000\r\n\r\n", then_close=False)
+    for _ in range(2):
+        assert succeeded(await runner(http_call(sink.url, method="HEAD"))) == {"status": 200, "body": ""}
+    assert sink.connections == 1
+
+
+@pytest.mark.parametrize("value", ["a\r\nX-Other: b", "a\nb", "a\rb", "a\0b"])
+def test_a_header_that_would_add_a_line_is_not_written(value: str) -> None:
+    with pytest.raises(TargetError, match="line break"):
+        header_lines([("X-First", "a"), ("X-Value", value), ("X-Last", "c")])

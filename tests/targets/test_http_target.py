@@ -13,6 +13,7 @@ import pytest
 import uvloop
 
 from detent.domain.target_access import PRIVATE_TOO, PUBLIC_ONLY
+from detent.domain.webhooks import Signing
 from detent.targets.http import HttpTargetRunner, retry_after_seconds
 from detent.targets.policies import FixedPolicy
 from detent.version import __version__
@@ -78,6 +79,18 @@ async def test_users_add_headers_and_may_replace_the_ordinary_ones(runner: HttpT
     assert request.header("authorization") == "Bearer x"
     assert request.header("content-type") == "application/vnd.x+json"
     assert request.header("user-agent") == "mine"
+
+
+async def test_what_signs_a_call_replaces_headers_of_the_job_with_its_names(
+    runner: HttpTargetRunner, sink: Sink
+) -> None:
+    signing = Signing((b"key",), datetime(2026, 3, 1, 6, 30, tzinfo=UTC))
+    await runner(http_call(sink.url, {}, headers={"Webhook-Id": "mine", "X-Kept": "yes"}, signing=signing))
+    (request,) = sink.received
+    assert request.header("webhook-id") == "nightly-report:2026-03-01T06:30:00Z"
+    assert request.header("webhook-timestamp") == "1772346600"
+    assert request.header("x-kept") == "yes"
+    assert request.body == b"{}"
 
 
 async def test_a_header_that_was_never_checked_is_not_sent(runner: HttpTargetRunner, sink: Sink) -> None:

@@ -15,7 +15,8 @@ from detent.domain.masking import Mask
 from detent.domain.references import references_of, with_values
 from detent.domain.registration import read_document
 from detent.domain.run import Call
-from detent.targets.http import HttpTargetRunner, headers_of
+from detent.targets.http import HttpTargetRunner
+from detent.targets.http_requests import headers_of
 from detent.worker.execute import execute
 from tests.targets.target_helpers import Sink, answer, call_of, failed, result_of, succeeded
 

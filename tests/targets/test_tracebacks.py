@@ -6,7 +6,7 @@ from typing import Any
 
 from detent.domain.masking import Mask
 from detent.targets.exceptions import failure_of
-from detent.targets.python import invoke
+from detent.targets.python import HandlerFunction
 from detent.targets.tracebacks import LONGEST_TRACEBACK, traceback_of
 
 
@@ -29,7 +29,7 @@ def first(run: Any) -> int:
 
 def raised(function: Any = first) -> BaseException:
     try:
-        invoke(function, None)  # type: ignore[arg-type] # these functions ask nothing of their run
+        HandlerFunction(function)(None)  # type: ignore[arg-type] # these functions ask nothing of their run
     except BaseException as error:
         assert error.__traceback__ is not None
         return error.with_traceback(error.__traceback__.tb_next)  # as a worker has it: from the call of the handler on

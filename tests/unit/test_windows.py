@@ -8,6 +8,7 @@ from uuid import uuid4
 
 import pytest
 
+from detent.domain.identity import MANUAL
 from detent.domain.job import Definition, HttpTarget, JobSpec
 from detent.domain.job_schedule import schedule_of
 from detent.domain.run import Claim
@@ -54,6 +55,16 @@ def test_a_one_off_has_no_window_and_a_run_by_hand_has_that_since_the_last_tick(
     at = datetime(2026, 5, 1, 12, 30, tzinfo=UTC)
     assert Windows().start(Claim(1, 0, at, 0, 1, 1), job(at.isoformat())) is None
     assert Windows().start(Claim(1, 0, at, 1 << 20, 1, 1), job("0 * * * *")) == at - timedelta(minutes=30)
+
+
+def test_a_run_by_hand_of_an_interval_at_the_time_of_a_tick_has_the_window_of_the_job() -> None:
+    """Jobs with the same interval share windows, but begin to count at different times."""
+    windows, at = Windows(), datetime(2026, 5, 1, 12, tzinfo=UTC)
+    definition = job("every 7m")
+    assert windows.start(Claim(1, 0, at, 0, 1, 1), definition) == at - timedelta(minutes=7)
+    by_hand = windows.start(Claim(1, 0, at, MANUAL, 1, 1), definition)
+    assert by_hand is not None and at - timedelta(minutes=7) < by_hand < at
+    assert windows.start(Claim(2, 0, at, 0, 1, 1), job("every 7m")) == at - timedelta(minutes=7)
 
 
 def test_a_job_that_was_edited_has_the_window_of_the_revision_that_was_fired() -> None:

@@ -175,6 +175,22 @@ def http(requests: str, connections: str, rounds: str, tls: bool, signed: bool) 
         output.print_lines(as_table(result))
 
 
+@command(bench, "python", examples=("detent bench python", "detent bench python --at-once 1000"))
+@option("--runs", default="10000", metavar="N", help="Runs per side and round. [10000]")
+@option("--at-once", default="50", metavar="N", help="Runs at the same time. [50]")
+@option("--rounds", default="5", metavar="N", help="Rounds; both sides take turns. [5]")
+@format_options()
+def python(runs: str, at_once: str, rounds: str) -> None:
+    """Call Python functions as runs; compare with the bare hand-over to a loop and to threads."""
+    from detent.devtools.bench.python import as_table, bench_python
+
+    number = read_number("--runs", runs, 1, MOST)
+    under_way = read_number("--at-once", at_once, 1, 10_000)
+    times = read_number("--rounds", rounds, 1, 1000)
+    total = 4 * number * times
+    measure("runs", total, lambda progress: bench_python(number, under_way, times, progress), as_table)
+
+
 @command(bench, "topics", examples=("detent bench topics", "detent bench topics --brokers redis,nats"))
 @option("--brokers", default="", metavar="LIST", help="Brokers, separated by commas. [all that are installed]")
 @option("--messages", default="10000", metavar="N", help="Messages per side and round. [10000]")

@@ -54,9 +54,10 @@ from detent.targets.frames import (
 )
 from detent.targets.output import AttemptOutput
 from detent.targets.outputs import Outputs
-from detent.targets.python import DaemonThreads, Describer, invoke, no_function, wait_on
+from detent.targets.python import Describer, HandlerFunction, no_function, wait_on
 from detent.targets.run import HandlerRun
 from detent.targets.shell_user import hide_memory
+from detent.targets.threads import DaemonThreads
 from detent.telemetry.capture import Handling, captured_streams
 from detent.telemetry.log import captured_logging, configure
 
@@ -196,7 +197,7 @@ class Handlers:
     def __init__(self, setup: Setup, functions: dict[str, Callable[..., Any]], line: CallChannel) -> None:
         reach = setup.effects
         self._effects = EffectPool(reach.url, reach.schema, work_limits(reach.ttl), size=2, pooled=reach.pooled)
-        self._functions = functions
+        self._functions = {name: HandlerFunction(function) for name, function in functions.items()}
         self._line = line
         self._loop = asyncio.get_running_loop()
         self._threads = DaemonThreads(1)
@@ -250,10 +251,10 @@ class Handlers:
         finally:
             run.ended()
 
-    async def _invoke(self, function: Callable[..., Any], run: HandlerRun) -> Outcome:
+    async def _invoke(self, function: HandlerFunction, run: HandlerRun) -> Outcome:
         try:
-            if inspect.iscoroutinefunction(function):
-                return self._describer.returned(run, await invoke(function, run))
+            if function.is_coroutine:
+                return self._describer.returned(run, await function(run))
             result, error = await self._in_thread(function, run)
             if error is not None:
                 return self._describer.raised(run, error)
@@ -261,7 +262,7 @@ class Handlers:
         except BaseException as error:
             return self._describer.raised(run, error)
 
-    async def _in_thread(self, function: Callable[..., Any], run: HandlerRun) -> tuple[Any, BaseException | None]:
+    async def _in_thread(self, function: HandlerFunction, run: HandlerRun) -> tuple[Any, BaseException | None]:
         """A plain function cannot be interrupted: a cancellation waits for its end, or the node kills the process."""
         over: asyncio.Future[tuple[Any, BaseException | None]] = self._loop.create_future()
         run.wait = partial(wait_on, self._loop)
@@ -270,12 +271,12 @@ class Handlers:
             ended: tuple[Any, BaseException | None]
             try:
                 with Handling(run.mask, run):
-                    ended = invoke(function, run), None
+                    ended = function(run), None
             except BaseException as error:
                 ended = None, error
             self._loop.call_soon_threadsafe(over.set_result, ended)
 
-        self._threads.submit(work)
+        self._threads.call(work)
         while not over.done():
             with suppress(asyncio.CancelledError):
                 await asyncio.shield(over)

@@ -18,6 +18,7 @@ from contextlib import suppress
 from detent.domain.run import Failed, NotBegun, Outcome
 from detent.runtime.clock import monotonic
 from detent.targets.gate import TenantGate
+from detent.targets.handover import Handover
 from detent.telemetry.log import logger
 
 log = logger("python")
@@ -100,10 +101,13 @@ class Capacity:
 class HandlerCall:
     """One call. `begin`, `interruptible` and `end` are for the handler's side, everything else for the node's loop."""
 
-    def __init__(self, timeout_seconds: float, begin_within: float, over: Callable[[], None] = lambda: None) -> None:
-        """`over` is called once, on the node's loop: when the handler has returned, whether or not anything still waits
-        for that, or when the call is withdrawn."""
+    def __init__(
+        self, timeout_seconds: float, begin_within: float, back: Handover, over: Callable[[], None] | None = None
+    ) -> None:
+        """`back`: to the node's loop. `over` is called once, on that loop: when the handler has returned, whether or
+        not anything still waits for that, or when the call is withdrawn."""
         self._loop = asyncio.get_running_loop()
+        self._back = back
         self._when_over = over
         self._over: asyncio.Future[Outcome | NotBegun] = self._loop.create_future()
         self._decided = threading.Lock()
@@ -129,8 +133,7 @@ class HandlerCall:
             interrupt()
 
     def end(self, outcome: Outcome) -> None:
-        with suppress(RuntimeError):  # the node's loop is closed
-            self._loop.call_soon_threadsafe(self._set, outcome)
+        self._back.hand(self._set, outcome)
 
     # --- the node's side ---
 
@@ -170,7 +173,7 @@ class HandlerCall:
     def _withdraw(self) -> bool:
         """True: the call has not begun, and never will."""
         withdrawn = self._decided.acquire(blocking=False)
-        if withdrawn:
+        if withdrawn and self._when_over is not None:
             self._when_over()
         return withdrawn
 
@@ -181,7 +184,8 @@ class HandlerCall:
             self._interrupt()
 
     def _set(self, outcome: Outcome) -> None:
-        self._when_over()
+        if self._when_over is not None:
+            self._when_over()
         if not self._over.done():
             self._over.set_result(outcome)
 

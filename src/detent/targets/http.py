@@ -11,45 +11,34 @@ import asyncio
 import ssl
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
-from functools import lru_cache
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 import aiohttp
-import msgspec
 from aiohttp.abc import AbstractResolver
 from msgspec import UNSET, UnsetType
-from multidict import CIMultiDict
-from yarl import URL
 
-from detent.domain.callbacks import TOKEN_HEADER, URL_HEADER
 from detent.domain.documents import encode_json
-from detent.domain.http_rules import WITH_BODY
 from detent.domain.http_statuses import StatusVerdict, verdict_of
 from detent.domain.job import HttpTarget, TargetCallback, TargetTls
 from detent.domain.run import Accepted, Call, Failed, NotBegun, Outcome, Succeeded
-from detent.domain.secret_ref import SecretRef
 from detent.domain.target_access import TargetFault, TargetRules
-from detent.domain.target_rules import CALL_HEADER, check_headers
-from detent.domain.target_url import TargetError, parse_url
-from detent.domain.webhooks import signed
+from detent.domain.target_url import TargetError
 from detent.runtime.clock import monotonic
 from detent.targets.breaker import CallPermit, HostBreakers, Unanswered, never_open, ran_out
 from detent.targets.called_hosts import HostKey
-from detent.targets.facts import fact_headers
+from detent.targets.connectors import GuardedConnectors
+from detent.targets.exchange import Answer, Peers, exchange, peer_of
 from detent.targets.host_places import HostLimit, HostPlaces
-from detent.targets.http_failures import connection_failure, is_unsent, refusal_of, says_about_host
-from detent.targets.http_templates import (
-    BodyTemplates,
-    RequestTemplates,
-    rendered_headers,
-    rendered_url,
-    request_templates,
+from detent.targets.http_failures import (
+    BadAnswerError,
+    connection_failure,
+    is_unsent,
+    refusal_of,
+    says_about_host,
 )
+from detent.targets.http_requests import PreparedRequest, prepared_request, request_bytes
 from detent.targets.policies import TargetPolicies
-from detent.targets.sessions import GuardedSessions
-from detent.targets.text import first_bytes, storable, visible
-from detent.telemetry.tracing import traceparent_of
-from detent.version import __version__
+from detent.targets.text import first_bytes, storable
 
 if TYPE_CHECKING:
     from detent.targets.certificates import TargetCertificates
@@ -61,70 +50,6 @@ UNREAD_PAUSE_SECONDS = 1.0
 # A gateway says that the host behind it does not answer, or the host that it does not serve now.
 _UNANSWERED = frozenset({502, 503, 504})
 ACCEPTED = 202
-
-
-class PreparedRequest(NamedTuple):
-    """What every call of a target shares."""
-
-    url: URL
-    label: str
-    headers: CIMultiDict[str]
-    traced: bool
-    tls: ssl.SSLContext | bool = True
-    """The certificates of the job; True: it has none of its own."""
-    shows_certificate: bool = False
-    templates: RequestTemplates | None = None
-    """What differs between the calls of the target; None: nothing does."""
-
-
-@lru_cache(maxsize=1024)
-def _address(url: str) -> tuple[URL, str]:
-    """Parsed, and as messages name it. It has no secrets, so that it is also kept for calls that have some: parsing it
-    was half of what filling them in cost."""
-    parsed = parse_url(url)
-    return parsed, str(parsed.with_query(None).with_fragment(None))
-
-
-def _prepare(url: str, headers: tuple[tuple[str, str | SecretRef], ...]) -> PreparedRequest:
-    """Checked here too, not only at registration: the rules may be stricter now."""
-    check_headers(dict(headers))
-    plain = [(name, value) for name, value in headers if isinstance(value, str)]
-    if len(plain) < len(headers):
-        raise TargetError(
-            "/target/headers", "A header refers to a secret, and only a worker of a cluster can fill it in."
-        )
-    merged = CIMultiDict({"User-Agent": f"detent/{__version__}", "Accept": "*/*", "Accept-Encoding": "identity"})
-    merged.update(plain)
-    templates = request_templates(url, tuple(plain))
-    if templates is not None and templates.url is not None:
-        parsed = templates.url.origin
-        label = str(parsed)
-    else:
-        parsed, label = _address(url)
-    return PreparedRequest(parsed, label, merged, traced="traceparent" in merged, templates=templates)
-
-
-_prepare_once = lru_cache(maxsize=1024)(_prepare)
-
-
-def _prepared(call: Call) -> PreparedRequest:
-    """The same for all calls of a job. One with secrets is not kept: their values would stay in memory."""
-    assert isinstance(call.target, HttpTarget)
-    url, headers = call.target.url, tuple(call.target.headers.items())
-    prepared = _prepare(url, headers) if call.filled else _prepare_once(url, headers)
-    return prepared if prepared.templates is None else _rendered(prepared, prepared.templates, call)
-
-
-def _rendered(prepared: PreparedRequest, templates: RequestTemplates, call: Call) -> PreparedRequest:
-    headers = prepared.headers.copy()
-    headers.update(rendered_headers(templates, call))
-    if templates.url is None:
-        return prepared._replace(headers=headers)
-    url = rendered_url(templates.url, call)
-    return prepared._replace(headers=headers, url=url, label=str(url.with_query(None).with_fragment(None)))
-
-
-_bodies = BodyTemplates()
 
 
 class HttpTargetRunner:
@@ -150,12 +75,13 @@ class HttpTargetRunner:
         self._places = HostPlaces()
         self._cap = max_result_bytes
         self._certificates: TargetCertificates | None = None
-        self._sessions = GuardedSessions(
+        self._connectors = GuardedConnectors(
             connections=connections, resolver=resolver, dns_cache_seconds=dns_cache_seconds, trust=trust
         )
+        self._peers = Peers()
 
     async def close(self) -> None:
-        await self._sessions.close()
+        await self._connectors.close()
         if self._certificates is not None:
             self._certificates.close()
 
@@ -163,8 +89,8 @@ class HttpTargetRunner:
         target, began = call.target, monotonic()
         assert isinstance(target, HttpTarget)
         try:
-            prepared = _prepared(call)
-            body = _body(call, target)
+            prepared = prepared_request(call)
+            request = request_bytes(call, prepared)
         except TargetError as error:
             return Failed(error.message, retryable=False)
         if isinstance(target.tls, TargetTls):
@@ -174,14 +100,14 @@ class HttpTargetRunner:
             shown = target.tls.client_certificate is not None
             prepared = prepared._replace(tls=certificates, shows_certificate=shown)
         if self._host_concurrency or target.host_concurrency is not UNSET:
-            return await self._call_in_turn(call, target, prepared, body, began)
-        return await self._call(call, target, prepared, body, began)
+            return await self._call_in_turn(call, target, prepared, request, began)
+        return await self._call(call, target, prepared, request, began)
 
     async def _call_in_turn(
-        self, call: Call, target: HttpTarget, prepared: PreparedRequest, body: bytes | None, began: float
+        self, call: Call, target: HttpTarget, prepared: PreparedRequest, request: bytes, began: float
     ) -> Outcome | NotBegun:
         """A call over a limit of its host uses up no attempt: its run waits in its queue."""
-        host, port = prepared.url.raw_host or "", prepared.url.port or 0
+        host, port = prepared.host, prepared.port
         limits = [HostLimit((None, host, port), self._host_concurrency)] if self._host_concurrency else []
         if not isinstance(target.host_concurrency, UnsetType):
             limits.insert(0, HostLimit((call.tenant, host, port), target.host_concurrency))
@@ -190,22 +116,22 @@ class HttpTargetRunner:
             return NotBegun(f"{host}:{port} has as many calls as are allowed at the same time.", retry_after=wait)
         entered, outcome = monotonic(), None
         try:
-            outcome = await self._call(call, target, prepared, body, began)
+            outcome = await self._call(call, target, prepared, request, began)
         finally:
             called = not isinstance(outcome, NotBegun)
             self._places.leave(limits, monotonic() - entered if called else None)
         return outcome
 
     async def _call(
-        self, call: Call, target: HttpTarget, prepared: PreparedRequest, body: bytes | None, began: float
+        self, call: Call, target: HttpTarget, prepared: PreparedRequest, request: bytes, began: float
     ) -> Outcome | NotBegun:
         """`began`: when the time limit of the attempt began, which may have passed in part."""
         rules = await self._policies.rules_of(call.tenant)
-        outcome = await self._send(call, target, prepared, body, rules, began)
+        outcome = await self._send(call, target, prepared, request, rules, began)
         if isinstance(outcome, TargetFault):
             renewed = await self._policies.renewed(call.tenant)
             if renewed.key != rules.key:
-                outcome = await self._send(call, target, prepared, body, renewed, began)
+                outcome = await self._send(call, target, prepared, request, renewed, began)
         return await self._refused(call, prepared, outcome) if isinstance(outcome, TargetFault) else outcome
 
     async def _context(self, tls: TargetTls) -> ssl.SSLContext | Failed:
@@ -229,13 +155,13 @@ class HttpTargetRunner:
         call: Call,
         target: HttpTarget,
         prepared: PreparedRequest,
-        body: bytes | None,
+        request: bytes,
         rules: TargetRules,
         began: float,
     ) -> Outcome | NotBegun | TargetFault:
         """The outcome, or why nothing was sent: the circuit of the host is open, or the rules of the tenant."""
         breakers, admission, answered = self._breakers, CallPermit.CALL, False
-        key = HostKey(call.tenant, prepared.url.raw_host or "", prepared.url.port or 0)
+        key = HostKey(call.tenant, prepared.host, prepared.port)
         if breakers.may_refuse:
             admitted = breakers.admit(key, call.timeout_seconds)
             if isinstance(admitted, NotBegun):
@@ -243,7 +169,7 @@ class HttpTargetRunner:
             admission = admitted
         load = breakers.loads.began(key)
         try:
-            outcome = await self._request(call, target, prepared, body, rules)
+            outcome = await self._request(call, target, prepared, request, rules)
             answered = not isinstance(outcome, Unanswered | TargetFault)
         except BaseException:
             if ran_out(call, began):
@@ -262,50 +188,48 @@ class HttpTargetRunner:
         return outcome
 
     async def _request(
-        self, call: Call, target: HttpTarget, prepared: PreparedRequest, body: bytes | None, rules: TargetRules
+        self, call: Call, target: HttpTarget, prepared: PreparedRequest, request: bytes, rules: TargetRules
     ) -> Outcome | Unanswered | TargetFault:
-        headers = _headers(call, prepared, body)
         try:
-            with self._sessions.session(call.tenant, rules, prepared.url.raw_host or "") as session:
-                async with session.request(
-                    target.method, prepared.url, headers=headers, data=body, allow_redirects=False, ssl=prepared.tls
-                ) as response:
-                    outcome = await self._outcome(response, target, prepared.label)
-                    return outcome if call.callback is None else _accepted(call, response.status) or outcome
+            peer = self._peers.peer(prepared.origin) if prepared.tls is True else peer_of(prepared.origin, prepared.tls)
+            with self._connectors.connector(call.tenant, rules, prepared.host) as connector:
+                answer = await exchange(connector, peer, request, self._cap, bodiless=prepared.method == "HEAD")
         except (aiohttp.ClientError, OSError) as error:
-            fault = refusal_of(error)
-            if fault is not None:
-                return fault
-            failed = connection_failure(
-                error, prepared.url, prepared.label, shows_certificate=prepared.shows_certificate
-            )
-            if isinstance(error, aiohttp.ClientResponseError):
-                return failed  # the host answered, but with something else than HTTP
-            counts = says_about_host(error, own_tls=prepared.tls is not True)
-            return Unanswered(failed, not is_unsent(error), counts)
+            return _not_called(prepared, error)
+        outcome = self._outcome(answer, target, prepared.label)
+        return outcome if call.callback is None else _accepted(call, answer.status) or outcome
 
-    async def _outcome(self, response: aiohttp.ClientResponse, target: HttpTarget, label: str) -> Outcome | Unanswered:
-        data, complete, broken = await _read(response, self._cap)
-        status = response.status
-        answer: dict[str, object] = {
+    def _outcome(self, answer: Answer, target: HttpTarget, label: str) -> Outcome | Unanswered:
+        status, complete = answer.status, answer.complete
+        shown: dict[str, object] = {
             "status": status,
-            "body": first_bytes(storable(data[: self._cap], complete=complete), self._cap),
+            "body": first_bytes(storable(answer.data[: self._cap], complete=complete), self._cap),
         }
         if not complete:
-            answer["truncated"] = True
-        result = encode_json(answer)
+            shown["truncated"] = True
+        result = encode_json(shown)
         verdict = verdict_of(target, status)
         if verdict != "success":
-            refused = _refusal(response, verdict, label, result)
+            refused = _refusal(answer, verdict, label, result)
             unanswered = verdict == "retry" and status in _UNANSWERED
             return Unanswered(refused, sent=True) if unanswered else refused
-        if broken:
+        if answer.broken:
             failed = Failed(f"The connection broke before the answer of {label} was complete.", result=result)
             return Unanswered(failed, sent=True)
         return Succeeded(result)
 
 
 _NO_ANSWER = Failed("no answer within the time limit of the attempt")
+
+
+def _not_called(prepared: PreparedRequest, error: Exception) -> Failed | Unanswered | TargetFault:
+    fault = refusal_of(error)
+    if fault is not None:
+        return fault
+    failed = connection_failure(error, prepared.url, prepared.label, shows_certificate=prepared.shows_certificate)
+    if isinstance(error, BadAnswerError):
+        return failed  # the host answered, but with something else than HTTP
+    return Unanswered(failed, not is_unsent(error), says_about_host(error, own_tls=prepared.tls is not True))
 
 
 def _accepted(call: Call, status: int) -> Accepted | None:
@@ -317,62 +241,14 @@ def _accepted(call: Call, status: int) -> Accepted | None:
     return Accepted(call.tenant, callback.lease_seconds)
 
 
-def headers_of(call: Call) -> CIMultiDict[str]:
-    """The headers of this call of an HTTP target."""
-    assert isinstance(call.target, HttpTarget)
-    return _headers(call, _prepared(call), _body(call, call.target))
-
-
-def _body(call: Call, target: HttpTarget) -> bytes | None:
-    """A signed call always has one: libraries that verify it read the body as JSON."""
-    if target.body is not UNSET:
-        return _bodies.body(call)
-    if target.method not in WITH_BODY or (call.payload is None and call.signing is None):
-        return None
-    return msgspec.json.encode(call.payload)
-
-
-def _headers(call: Call, prepared: PreparedRequest, body: bytes | None) -> CIMultiDict[str]:
-    headers = prepared.headers.copy()
-    if body is not None:
-        headers.setdefault("Content-Type", "application/json")
-    if not prepared.traced:
-        headers["traceparent"] = call.traceparent or traceparent_of(call.run_id)
-    headers[CALL_HEADER] = "run"
-    headers.extend(fact_headers(call))
-    if call.callback is not None:
-        headers[URL_HEADER] = call.callback.url
-        headers[TOKEN_HEADER] = call.callback.credential
-    if call.signing is not None:
-        headers.update(signed(visible(call.idempotency_key), call.signing.at, body or b"", call.signing.keys))
-    return headers
-
-
-async def _read(response: aiohttp.ClientResponse, cap: int) -> tuple[bytes, bool, bool]:
-    """What was read, whether it is complete, and whether the connection broke."""
-    content = response.content
-    pieces = bytearray()
-    try:
-        while not content.at_eof():
-            pieces += await content.readany()
-            if len(pieces) >= cap:
-                break
-    except (aiohttp.ClientError, OSError):
-        return bytes(pieces), False, True
-    complete = len(pieces) <= cap and content.at_eof()
-    if not complete:
-        response.close()
-    return bytes(pieces), complete, False
-
-
-def _refusal(response: aiohttp.ClientResponse, verdict: StatusVerdict, label: str, result: str) -> Failed:
-    status = response.status
+def _refusal(answer: Answer, verdict: StatusVerdict, label: str, result: str) -> Failed:
+    status = answer.status
     error = f"HTTP {status} from {label}"
     if 300 <= status <= 399:
         error += ": redirects are not followed; put the final address into the job"
     if verdict != "retry":
         return Failed(error, retryable=False, result=result, gone=verdict == "gone")
-    headers = response.headers
+    headers = answer.headers
     wait = retry_after_seconds(headers.get("Retry-After"), headers.get("Date"))
     return Failed(error, retry_after=wait, result=result)
 

@@ -23,6 +23,10 @@ class BrokenConnectionError(aiohttp.ClientError):
         self.cause = cause
 
 
+class BadAnswerError(aiohttp.ClientError):
+    """The answer is not HTTP, or its headers are too large: the host answered."""
+
+
 def refusal_of(error: Exception) -> TargetFault | None:
     """Why no socket was created, if the rules of the tenant are the reason."""
     if isinstance(error, aiohttp.ClientConnectorError) and isinstance(error.os_error, AddressRefusedError):
@@ -82,7 +86,7 @@ def _sentence(error: Exception, peer: str, label: str) -> str:
             return f"{peer} closed the connection before it answered {label}."
         case BrokenConnectionError(cause=OSError() as cause):
             return f"The connection to {peer} broke before {label} answered: {reason_of(cause)}."
-        case aiohttp.ClientResponseError():
+        case BadAnswerError():
             return f"{peer} sent an answer for {label} that is not valid HTTP or whose headers are too large."
         case _:
             return f"The call to {label} failed: {reason_of(error)}."

@@ -15,7 +15,7 @@ from functools import partial
 from aiohttp.abc import AbstractResolver, ResolveResult
 
 from detent.targets.gate import TenantGate, calling_tenant
-from detent.targets.python import DaemonThreads
+from detent.targets.threads import DaemonThreads
 
 THREADS = 64
 NUMERIC = socket.AI_NUMERICHOST | socket.AI_NUMERICSERV

@@ -20,11 +20,12 @@ from detent.domain.target_access import OPERATOR, TargetFault, TargetRules
 from detent.domain.target_rules import CALL_HEADER
 from detent.domain.target_url import TargetError, parse_url
 from detent.errors import UsageError
+from detent.targets.connectors import GuardedConnectors
+from detent.targets.exchange import exchange, head_of, peer_of, request_of
 from detent.targets.guard import AddressRefusedError
 from detent.targets.http_failures import connection_failure, refusal_of
 from detent.targets.mail import Mail, MailRefused, MailServer, send_mail
 from detent.targets.policies import TargetPolicies
-from detent.targets.sessions import GuardedSessions
 from detent.targets.text import one_line
 from detent.targets.topics.dial import GuardedDial
 from detent.version import __version__
@@ -65,7 +66,7 @@ class Messenger:
     def __init__(self, policies: TargetPolicies, *, resolver: AbstractResolver | None = None) -> None:
         self._policies = policies
         self._resolver = resolver
-        self._sessions = GuardedSessions(connections=CONNECTIONS, resolver=resolver)
+        self._connectors = GuardedConnectors(connections=CONNECTIONS, resolver=resolver)
 
     async def send(self, message: Message, url: str, *, tenant: int | None = None) -> Delivery:
         """`tenant`: the tenant whose job contains the URL; None if it comes from the node's settings."""
@@ -87,16 +88,14 @@ class Messenger:
 
     async def _try(self, message: Message, url: URL, tenant: int, rules: TargetRules) -> Delivery | TargetFault:
         origin = str(url.origin())
-        headers = {"User-Agent": f"detent/{__version__}", **message.headers, CALL_HEADER: message.kind}
+        headers = {"User-Agent": f"detent/{__version__}", "Accept": "*/*", **message.headers, CALL_HEADER: message.kind}
         try:
-            with self._sessions.session(tenant, rules, url.raw_host or "") as session:
-                async with (
-                    asyncio.timeout(ANSWER_SECONDS),
-                    session.request(
-                        message.method, url, data=message.body, headers=headers, allow_redirects=False
-                    ) as answer,
-                ):
-                    return _delivery(answer.status, origin)
+            head = head_of(message.method, url, headers.items())
+            request = request_of(message.method, head, message.body)
+            with self._connectors.connector(tenant, rules, url.raw_host or "") as connector:
+                async with asyncio.timeout(ANSWER_SECONDS):
+                    answer = await exchange(connector, peer_of(origin), request, 0, bodiless=message.method == "HEAD")
+            return _delivery(answer.status, origin)
         except TimeoutError:
             return Delivery(False, f"{origin} did not answer within {ANSWER_SECONDS:g} s.")
         except (aiohttp.ClientError, OSError) as error:
@@ -135,7 +134,7 @@ class Messenger:
         return Delivery(True)
 
     async def close(self) -> None:
-        await self._sessions.close()
+        await self._connectors.close()
 
 
 def describe_connection(error: Exception) -> str:

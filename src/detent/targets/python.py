@@ -13,10 +13,8 @@ import asyncio
 import inspect
 import threading
 from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
-from concurrent.futures import Future
-from contextlib import suppress
+from contextvars import copy_context
 from functools import partial
-from queue import SimpleQueue
 from typing import Any, TypeVar
 
 from detent.domain.functions import did_you_mean
@@ -26,9 +24,11 @@ from detent.errors import UsageError
 from detent.targets.calls import BEGIN_WITHIN, Capacity, HandlerCall, Lane
 from detent.targets.exceptions import describe, discarded, failure_of
 from detent.targets.gate import TenantGate
+from detent.targets.handover import Handover
 from detent.targets.processes import HandlerProcesses
 from detent.targets.results import MAX_RESULT_BYTES, NotJson, as_json
 from detent.targets.run import HandlerRun
+from detent.targets.threads import DaemonThreads
 from detent.telemetry.capture import Handling
 from detent.telemetry.log import logger
 
@@ -39,52 +39,6 @@ _STOP_SECONDS = 2.0
 log = logger("python")
 
 
-class DaemonThreads:
-    """A pool whose threads never keep the process alive: a handler that hangs cannot be stopped, only abandoned."""
-
-    def __init__(self, size: int, name: str = "detent-handler") -> None:
-        self._size = size
-        self._name = name
-        self._work: SimpleQueue[tuple[Future[Any], Callable[[], Any]] | None] = SimpleQueue()
-        self._threads: list[threading.Thread] = []
-        self._idle = threading.Semaphore(0)
-
-    def submit(self, work: Callable[[], Result]) -> Future[Result]:
-        """Raises RuntimeError if there is no thread and the system cannot start one: then the work is not done."""
-        if not self._idle.acquire(blocking=False) and len(self._threads) < self._size:
-            self._start_thread()
-        future: Future[Result] = Future()
-        self._work.put((future, work))
-        return future
-
-    def _start_thread(self) -> None:
-        name = f"{self._name}_{len(self._threads)}"
-        thread = threading.Thread(target=self._run, name=name, daemon=True)
-        try:
-            thread.start()
-        except RuntimeError:  # the system has no more: the work waits for one of the others
-            if not self._threads:
-                raise
-        else:
-            self._threads.append(thread)
-
-    def end(self) -> None:
-        """End each thread when it is idle; nothing may be submitted afterwards."""
-        for _ in self._threads:
-            self._work.put(None)
-
-    def _run(self) -> None:
-        while (given := self._work.get()) is not None:
-            future, work = given
-            if future.set_running_or_notify_cancel():
-                try:
-                    future.set_result(work())
-                except BaseException as error:
-                    future.set_exception(error)
-            del given, future, work
-            self._idle.release()
-
-
 class HandlerThread:
     """Where handlers run: an event loop in a thread for coroutines, and a pool of threads for plain functions."""
 
@@ -92,6 +46,7 @@ class HandlerThread:
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._run, name="detent-handlers", daemon=True)
         self._stopping = False
+        self._handover = Handover(self._loop)
         self._pool = DaemonThreads(threads)
         self.threads = threads
 
@@ -116,13 +71,12 @@ class HandlerThread:
         return wait_on(self._loop, work)
 
     def on_loop(self, work: Callable[[], object]) -> None:
-        """From any thread: call this on the handlers' loop."""
-        with suppress(RuntimeError):  # it is closed: the node has ended
-            self._loop.call_soon_threadsafe(work)
+        """From any thread: call this on the handlers' loop, in no certain context."""
+        self._handover.hand(work)
 
     def in_thread(self, work: Callable[[], None]) -> None:
         """Call this in a thread of the pool. A blocked loop does not delay it."""
-        self._pool.submit(work)
+        self._pool.call(work)
 
     async def stop(self, last: Callable[[], None] = lambda: None) -> None:
         """`last` is called on the handlers' loop before it ends. A loop that a handler blocks is abandoned."""
@@ -186,6 +140,8 @@ class PythonTargetRunner:
             f"All {thread.threads} threads for plain functions are busy.", thread.in_thread, self._gate
         )
         self._loop = Lane("A coroutine blocks the loop that all coroutines share.", thread.on_loop)
+        self._examined: dict[str, HandlerFunction] = {}
+        self._back: Handover | None = None
         self._tasks: set[asyncio.Task[None]] = set()  # a loop holds only weak references to its tasks
         self._processes = processes
         self._isolate = isolate and processes is not None
@@ -194,22 +150,23 @@ class PythonTargetRunner:
 
     async def __call__(self, call: Call) -> Outcome | NotBegun:
         assert isinstance(call.target, PythonTarget)
-        function = self._functions.get(call.target.function)
+        function = self._known(call.target.function)
         if function is None:
             return no_function("This worker", call.target.function, self._functions)
         if self._isolate or call.target.isolate == "process":
             return await self._in_process(call)
-        lane = self._lane_of(function)
+        lane = self._loop if function.is_coroutine else self._threads
         if lane.short:
             return NotBegun(lane.why)
         run = self._make_run(call)
+        back = self._back or self._begin_handover()
         if lane is self._loop:
-            pending = HandlerCall(call.timeout_seconds, self._begin_within)
-            self._await(pending, run, partial(invoke, function, run))
+            pending = HandlerCall(call.timeout_seconds, self._begin_within, back)
+            self._await(pending, run, partial(function, run))
             return await pending.wait(lane)
         if not await self._gate.enter(call.tenant, self._begin_within):
             return NotBegun(f"Its tenant holds its share of the {self._thread.threads} threads for plain functions.")
-        pending = HandlerCall(call.timeout_seconds, self._begin_within, partial(self._gate.leave, call.tenant))
+        pending = HandlerCall(call.timeout_seconds, self._begin_within, back, partial(self._gate.leave, call.tenant))
         try:
             self._thread.in_thread(partial(self._in_thread, pending, function, run))
         except BaseException:
@@ -222,26 +179,35 @@ class PythonTargetRunner:
             return Failed("This worker has no app for a handler process: start it with --app.", retryable=False)
         return await self._processes(call)
 
-    def _lane_of(self, function: Callable[..., Any]) -> Lane:
-        return self._loop if inspect.iscoroutinefunction(function) else self._threads
+    def _begin_handover(self) -> Handover:
+        """To the node's loop, on which all calls are made."""
+        self._back = Handover(asyncio.get_running_loop())
+        return self._back
+
+    def _known(self, name: str) -> HandlerFunction | None:
+        known = self._examined.get(name)
+        if known is None and name in self._functions:
+            known = self._examined[name] = HandlerFunction(self._functions[name])
+        return known
 
     def _lanes_for(self, needs: str) -> Sequence[Lane]:
         kind, _, name = needs.partition(":")
-        if kind not in ("python", "process") or name not in self._functions:
+        function = self._known(name) if kind in ("python", "process") else None
+        if function is None:
             return ()
         if kind == "process" or self._isolate:
             return () if self._processes is None else self._processes.lanes
-        return (self._lane_of(self._functions[name]),)
+        return (self._loop if function.is_coroutine else self._threads,)
 
     # --- in a handler's thread ---
 
-    def _in_thread(self, pending: HandlerCall, function: Callable[..., Any], run: HandlerRun) -> None:
+    def _in_thread(self, pending: HandlerCall, function: HandlerFunction, run: HandlerRun) -> None:
         if not pending.begin():
             return
         run.wait = self._thread.wait_for
         with Handling(run.mask, run):
             try:
-                result = invoke(function, run)
+                result = function(run)
                 if inspect.isawaitable(result):
                     self._await(pending, run, lambda: result, begun=True)
                     return
@@ -254,7 +220,9 @@ class PythonTargetRunner:
     # --- on the handlers' loop ---
 
     def _await(self, pending: HandlerCall, run: HandlerRun, make: Callable[[], Any], *, begun: bool = False) -> None:
-        """The call begins inside the task: between its creation and its first step, others may block the loop."""
+        """The call begins inside the task: between its creation and its first step, others may block the loop. It has
+        the context of the caller, with its span."""
+        context = copy_context()
 
         async def work() -> None:
             if not begun and not pending.begin():
@@ -268,7 +236,7 @@ class PythonTargetRunner:
             pending.end(outcome)
 
         def start() -> None:
-            task = asyncio.get_running_loop().create_task(work())
+            task = asyncio.get_running_loop().create_task(work(), context=context)
             self._tasks.add(task)
             task.add_done_callback(self._tasks.discard)
             pending.interruptible(partial(self._thread.on_loop, task.cancel))
@@ -276,8 +244,21 @@ class PythonTargetRunner:
         self._thread.on_loop(start)
 
 
-def invoke(function: Callable[..., Any], run: HandlerRun) -> Any:
-    return function(run) if takes_run(function) else function()
+class HandlerFunction:
+    """A function of the app, with what it takes. Looking at its signature for each call took 12 µs."""
+
+    __slots__ = ("_function", "_takes_run", "is_coroutine")
+
+    def __init__(self, function: Callable[..., Any]) -> None:
+        self._function = function
+        self._takes_run: bool | None = None  # looked at where the function is called: that may fail
+        self.is_coroutine = inspect.iscoroutinefunction(function)
+
+    def __call__(self, run: HandlerRun) -> Any:
+        takes = self._takes_run
+        if takes is None:
+            takes = self._takes_run = takes_run(self._function)
+        return self._function(run) if takes else self._function()
 
 
 def wait_on(loop: asyncio.AbstractEventLoop, work: Coroutine[Any, Any, Result]) -> Result:

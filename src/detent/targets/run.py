@@ -77,7 +77,6 @@ class HandlerRun:
         self._output: AttemptOutput | None = None
         self._silent = False
         self._unlogged = 0
-        self._untraced = traceparent_of(call.run_id)
         self._window_start = call.window_start  # computed here: the handler may be in another thread
 
     @cached_property
@@ -108,10 +107,10 @@ class HandlerRun:
         """The tick: when the run was scheduled, not when it started."""
         return self._call.scheduled_at
 
-    @property
+    @cached_property
     def traceparent(self) -> str:
         """The trace context of this attempt, for calls that the handler makes."""
-        return self._call.traceparent or self._untraced
+        return self._call.traceparent or traceparent_of(self._call.run_id)
 
     @property
     def window_start(self) -> datetime | None:

@@ -18,6 +18,8 @@ _UNSTORABLE = re.compile("[\0\ud800-\udfff]")
 
 def storable(data: bytes, *, complete: bool = True) -> str:
     """UTF-8 with replacements, without NUL. Incomplete data may end inside a character, which is dropped."""
+    if complete and data.isascii():  # nearly always; a decoder takes 0.5 µs to make
+        return data.decode().replace("\0", REPLACEMENT)
     decoder = codecs.getincrementaldecoder("utf-8")("replace")
     return decoder.decode(data, complete).replace("\0", REPLACEMENT)
 

@@ -10,29 +10,28 @@ from __future__ import annotations
 
 import asyncio
 import ssl
-import statistics
 import sys
 import tempfile
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
-from time import process_time
 from uuid import UUID
 
 import aiohttp
 import msgspec
 
+from detent.devtools.bench.turns import Send, Side, Turns, figures, ratios
 from detent.domain.job import Definition, HttpTarget, JobSpec
 from detent.domain.run import Call, Succeeded
 from detent.domain.secret_ref import SecretRef
 from detent.domain.target_access import PRIVATE_TOO
 from detent.errors import Unavailable
-from detent.runtime.clock import monotonic
 from detent.runtime.envelope import MasterKeys, SecretPlace, generate_signing_key
 from detent.store.secrets import SealedVersion
-from detent.targets.http import HttpTargetRunner, headers_of
+from detent.targets.http import HttpTargetRunner
+from detent.targets.http_requests import headers_of
 from detent.targets.policies import FixedPolicy
 from detent.worker.execute import execute
 from detent.worker.secrets import SecretValues
@@ -41,18 +40,6 @@ PAYLOAD = {"order": 1234, "text": "hello"}
 BODY = b'{"order":1234,"text":"hello"}'
 
 SIGNING_KEY = generate_signing_key()
-
-TURN = 250
-
-Send = Callable[[], Awaitable[None]]
-
-
-@dataclass
-class Side:
-    """What one of the two did, round by round; CPU is that of this process."""
-
-    requests_per_second: list[float] = field(default_factory=list)
-    cpu_microseconds: list[float] = field(default_factory=list)
 
 
 @dataclass
@@ -68,50 +55,11 @@ class HttpResult:
     """The ratio of CPU per request: on a busy machine it is more reliable than the ratio of the rates."""
 
 
-@dataclass
-class _Measuring:
-    requests: int
-    connections: int
-    progress: Callable[[int], None]
-    done: int = 0
-
-    async def round(self, sides: Sequence[tuple[Send, Side]]) -> None:
-        seconds, cpu = [0.0] * len(sides), [0.0] * len(sides)
-        for send, _ in sides:
-            await self._send(send, self.connections * 2)  # the connections are there before the time begins
-        for first in range(0, self.requests, TURN):
-            for number, (send, _) in enumerate(sides):
-                cpu_began, began = process_time(), monotonic()
-                await self._send(send, min(TURN, self.requests - first), self._count)
-                seconds[number] += monotonic() - began
-                cpu[number] += process_time() - cpu_began
-        for number, (_, side) in enumerate(sides):
-            side.requests_per_second.append(self.requests / seconds[number])
-            side.cpu_microseconds.append(cpu[number] / self.requests * 1e6)
-
-    async def _send(self, send: Send, requests: int, count: Callable[[], None] = lambda: None) -> None:
-        left = requests
-
-        async def one_after_another() -> None:
-            nonlocal left
-            while left > 0:
-                left -= 1
-                await send()
-                count()
-
-        await asyncio.gather(*(one_after_another() for _ in range(self.connections)))
-
-    def _count(self) -> None:
-        self.done += 1
-        if self.done % 500 == 0:
-            self.progress(self.done)
-
-
 async def bench_http(
     requests: int, connections: int, rounds: int, tls: bool, signed: bool, progress: Callable[[int], None]
 ) -> HttpResult:
     """`progress` counts requests of both sides: in all twice `requests` times `rounds`."""
-    measuring = _Measuring(requests, connections, progress)
+    measuring = Turns(requests, connections, progress)
     bare, target = Side(), Side()
     async with (
         _serving(tls) as (url, trust),
@@ -122,9 +70,7 @@ async def bench_http(
         for _ in range(rounds):
             await measuring.round(turns)
             turns.reverse()
-    ratios = [mine / raw for mine, raw in zip(target.requests_per_second, bare.requests_per_second, strict=True)]
-    cpu_ratios = [raw / mine for mine, raw in zip(target.cpu_microseconds, bare.cpu_microseconds, strict=True)]
-    medians = statistics.median(ratios), statistics.median(cpu_ratios)
+    medians = ratios(target, bare)
     return HttpResult(requests, connections, tls, signed, bare, target, *medians)
 
 
@@ -254,20 +200,12 @@ async def _make_certificate(certificate: Path, key: Path) -> None:
 
 
 def as_table(result: HttpResult) -> list[tuple[str, str]]:
-    rounds = len(result.bare.requests_per_second)
+    rounds = len(result.bare.per_second)
     kind = f"{'TLS' if result.tls else 'plain'}{', signed' * result.signed}"
     return [
         ("requests", f"{rounds} rounds of {result.requests:,} each, {kind}"),
         ("connections", str(result.connections)),
-        ("bare client", _figures(result.bare)),
-        ("HTTP target", _figures(result.target)),
+        ("bare client", figures(result.bare, "requests")),
+        ("HTTP target", figures(result.target, "requests")),
         ("ratio", f"{result.ratio:.2f} by rate, {result.cpu_ratio:.2f} by CPU (medians of the rounds)"),
     ]
-
-
-def _figures(side: Side) -> str:
-    rates = side.requests_per_second
-    return (
-        f"{statistics.median(rates):,.0f} requests/s ({min(rates):,.0f} - {max(rates):,.0f}), "
-        f"{statistics.median(side.cpu_microseconds):,.0f} µs of CPU each"
-    )

@@ -10,9 +10,10 @@ from aiohttp.abc import AbstractResolver, ResolveResult
 
 from detent.domain.addresses import read_address
 from detent.domain.target_access import TargetFault, TargetRules
+from detent.targets.connectors import GuardedResolver
+from detent.targets.exchange import CONNECT_SECONDS
 from detent.targets.gate import calling_tenant
 from detent.targets.guard import AddressGuard, AddressRefusedError, called_host
-from detent.targets.sessions import CONNECT_SECONDS, GuardedResolver
 
 
 class GuardedDial:

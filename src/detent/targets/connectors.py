@@ -1,8 +1,8 @@
-"""HTTP sessions for calls that leave the process: one for each tenant and set of rules.
+"""Connections for HTTP calls that leave the process: a connector for each tenant and set of rules.
 
 A connection is kept open for the next call to the same host and port. So that no tenant uses a connection that only
 another tenant may have, connections and resolved names are shared only by calls of one tenant under the same rules; a
-changed allow list is another set of rules. Calls of one session also share a look-up that is under way. If tenants
+changed allow list is another set of rules. Calls of one connector also share a look-up that is under way. If tenants
 shared it, a tenant whose look-ups have to wait for a thread would make the others wait for the same host.
 """
 
@@ -18,41 +18,40 @@ from aiohttp.abc import AbstractResolver, ResolveResult
 
 from detent.domain.target_access import RulesKey, TargetRules
 from detent.runtime.clock import monotonic
+from detent.targets.exchange import CONNECT_SECONDS
 from detent.targets.gate import calling_tenant
 from detent.targets.guard import AddressGuard, AddressRefusedError, called_host
-from detent.targets.http_failures import BrokenConnectionError
 
-CONNECT_SECONDS = 10.0
 # Shorter than common servers keep an idle connection (some close after 2 s), so that a request is
 # rarely sent into a connection that is being closed.
 KEEP_ALIVE_SECONDS = 1.5
-# Sessions without a call for so long are closed when another one is opened; all idle ones if there are so many.
+# Connectors without a call for so long are closed when another one is made; all idle ones if there are so many.
 IDLE_SECONDS = 60.0
-MANY_SESSIONS = 500
+MANY_CONNECTORS = 500
 
 
 @dataclass
-class _RuledSession:
-    session: aiohttp.ClientSession
+class _RuledConnector:
+    connector: aiohttp.TCPConnector
     calls: int = 0
     used_at: float = 0.0
 
 
 class _CallContext:
-    """While a call is under way, its session is not closed, and sockets and look-ups know its host and tenant. A class,
-    because a generator would cost each call 4 µs."""
+    """While a call is under way, its connector is not closed, and sockets and look-ups know its host and tenant. A
+    class, because a generator would cost each call 4 µs."""
 
     __slots__ = ("_host", "_ruled", "_tenant", "_tokens")
 
-    def __init__(self, ruled: _RuledSession, tenant: int, host: str) -> None:
+    def __init__(self, ruled: _RuledConnector, tenant: int, host: str) -> None:
         self._ruled = ruled
         self._tenant = tenant
         self._host = host
 
-    def __enter__(self) -> aiohttp.ClientSession:
+    def __enter__(self) -> aiohttp.TCPConnector:
         self._ruled.calls += 1
         self._tokens = calling_tenant.set(self._tenant), called_host.set(self._host)
-        return self._ruled.session
+        return self._ruled.connector
 
     def __exit__(self, *_: object) -> None:
         tenant, host = self._tokens
@@ -62,7 +61,7 @@ class _CallContext:
         self._ruled.used_at = monotonic()
 
 
-class GuardedSessions:
+class GuardedConnectors:
     """`trust` says which certificates are accepted; without it, those that the system trusts."""
 
     def __init__(
@@ -78,14 +77,14 @@ class GuardedSessions:
         self._resolver: AbstractResolver | None = resolver
         self._dns_cache_seconds = dns_cache_seconds
         self._trust = trust
-        self._sessions: dict[tuple[int, RulesKey], _RuledSession] = {}
+        self._connectors: dict[tuple[int, RulesKey], _RuledConnector] = {}
         self._closing: set[asyncio.Task[None]] = set()
 
-    def session(self, tenant: int, rules: TargetRules, host: str) -> _CallContext:
-        """A context with the session for a call of this tenant to this host, under these rules."""
-        return _CallContext(self._sessions.get((tenant, rules.key)) or self._open(tenant, rules), tenant, host)
+    def connector(self, tenant: int, rules: TargetRules, host: str) -> _CallContext:
+        """A context with the connector for a call of this tenant to this host, under these rules."""
+        return _CallContext(self._connectors.get((tenant, rules.key)) or self._open(tenant, rules), tenant, host)
 
-    def _open(self, tenant: int, rules: TargetRules) -> _RuledSession:
+    def _open(self, tenant: int, rules: TargetRules) -> _RuledConnector:
         self._close_idle()
         if self._resolver is None:
             self._resolver = aiohttp.DefaultResolver()
@@ -99,38 +98,25 @@ class GuardedSessions:
             use_dns_cache=self._dns_cache_seconds > 0,
             ttl_dns_cache=self._dns_cache_seconds,
         )
-        ruled = self._sessions[tenant, rules.key] = _RuledSession(_session_on(connector))
+        ruled = self._connectors[tenant, rules.key] = _RuledConnector(connector)
         return ruled
 
     def _close_idle(self) -> None:
-        before = monotonic() - (IDLE_SECONDS if len(self._sessions) < MANY_SESSIONS else 0.0)
-        idle = [key for key, ruled in self._sessions.items() if not ruled.calls and ruled.used_at <= before]
+        before = monotonic() - (IDLE_SECONDS if len(self._connectors) < MANY_CONNECTORS else 0.0)
+        idle = [key for key, ruled in self._connectors.items() if not ruled.calls and ruled.used_at <= before]
         for key in idle:
-            task = asyncio.create_task(self._sessions.pop(key).session.close())
+            task = asyncio.create_task(self._connectors.pop(key).connector.close())
             self._closing.add(task)
             task.add_done_callback(self._closing.discard)
 
     async def close(self) -> None:
-        for ruled in self._sessions.values():
-            await ruled.session.close()
-        self._sessions.clear()
+        for ruled in self._connectors.values():
+            await ruled.connector.close()
+        self._connectors.clear()
         await asyncio.gather(*self._closing)
         if self._given_resolver is None and self._resolver is not None:
             await self._resolver.close()
             self._resolver = None
-
-
-def _session_on(connector: aiohttp.TCPConnector) -> aiohttp.ClientSession:
-    """A session that keeps nothing of an answer, and sends each request once."""
-    return aiohttp.ClientSession(
-        connector=connector,
-        cookie_jar=aiohttp.DummyCookieJar(),
-        timeout=aiohttp.ClientTimeout(total=None, sock_connect=CONNECT_SECONDS),
-        auto_decompress=False,
-        skip_auto_headers=("Content-Type",),
-        trust_env=False,
-        middlewares=(_send_once,),
-    )
 
 
 class GuardedResolver(AbstractResolver):
@@ -159,13 +145,3 @@ class GuardedResolver(AbstractResolver):
 
     async def close(self) -> None:
         await self._inner.close()
-
-
-async def _send_once(request: aiohttp.ClientRequest, handler: aiohttp.ClientHandlerType) -> aiohttp.ClientResponse:
-    """One attempt sends one request: the client would silently repeat some when a reused connection breaks."""
-    try:
-        return await handler(request)
-    except aiohttp.ClientConnectorError:
-        raise
-    except (aiohttp.ClientOSError, aiohttp.ServerDisconnectedError) as error:
-        raise BrokenConnectionError(error) from error

@@ -1,0 +1,147 @@
+"""One request and its answer, over a connection of aiohttp.
+
+The connector of aiohttp opens and keeps the connections, and its parser reads the answers. Its session stands between
+the two: for each call it builds a request and a response, merges headers, looks for cookies, proxies and redirects, and
+sends the body in a task of its own. A call of a job needs none of that. Without it, a call takes 39 to 49 µs of CPU
+instead of 110 to 119 (docs/benchmarks/http.md).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import ssl
+from collections.abc import Iterable
+from functools import cached_property
+from typing import NamedTuple
+
+import aiohttp
+from aiohttp.client_reqrep import ConnectionKey
+from aiohttp.http_exceptions import HttpProcessingError
+from multidict import CIMultiDictProxy
+from yarl import URL
+
+from detent.domain.http_rules import WITH_BODY
+from detent.domain.target_url import TargetError
+from detent.targets.http_failures import BadAnswerError, BrokenConnectionError
+
+CONNECT_SECONDS = 10.0
+_TIMEOUT = aiohttp.ClientTimeout(total=None, sock_connect=CONNECT_SECONDS)
+MANY_PEERS = 1000
+
+
+class Answer(NamedTuple):
+    status: int
+    headers: CIMultiDictProxy[str]
+    data: bytes
+    """At least as much as was to be read, if there is so much."""
+    complete: bool
+    broken: bool
+    """The connection broke before the answer was complete."""
+
+
+class Peer(aiohttp.ClientRequest):
+    """A host, in the form in which the connector takes it: as a request. It is made once for all calls of the host,
+    and so is the key by which the connector finds its connections, which takes 1.5 µs."""
+
+    @cached_property
+    def connection_key(self) -> ConnectionKey:
+        return super().connection_key
+
+
+def peer_of(origin: str, tls: ssl.SSLContext | bool = True) -> Peer:
+    """`tls`: the certificates of the call; True: those of the connector. aiohttp.InvalidURL if the host is none."""
+    return Peer("GET", URL(origin), loop=asyncio.get_running_loop(), ssl=tls)
+
+
+class Peers:
+    """The hosts that were called lately, by their origin."""
+
+    def __init__(self) -> None:
+        self._known: dict[str, Peer] = {}
+
+    def peer(self, origin: str) -> Peer:
+        known = self._known.get(origin)
+        if known is None:
+            if len(self._known) >= MANY_PEERS:
+                self._known.clear()
+            known = self._known[origin] = peer_of(origin)
+        return known
+
+
+def head_of(method: str, url: URL, headers: Iterable[tuple[str, str]]) -> str:
+    """The beginning of a request, to which more lines may be added."""
+    return f"{method} {url.raw_path_qs} HTTP/1.1\r\nHost: {url.host_port_subcomponent}\r\n{header_lines(headers)}"
+
+
+def header_lines(headers: Iterable[tuple[str, str]]) -> str:
+    """Every value was checked or encoded where it came from; here is the last place where one that could add a line
+    would be seen."""
+    lines = [f"{name}: {value}" for name, value in headers]
+    text = "\r\n".join(lines)
+    if text.count("\r") + text.count("\n") > 2 * (len(lines) - 1) or "\0" in text:
+        raise TargetError("/target/headers", "A header has a line break, so the call was not made.")
+    return text + "\r\n"
+
+
+def request_of(method: str, head: str, body: bytes | None) -> bytes:
+    if body is None and method not in WITH_BODY:
+        return f"{head}\r\n".encode()
+    body = body or b""
+    return f"{head}Content-Length: {len(body)}\r\n\r\n".encode() + body
+
+
+async def exchange(
+    connector: aiohttp.BaseConnector, peer: Peer, request: bytes, cap: int, *, bodiless: bool = False
+) -> Answer:
+    """Send a request once, and read its answer up to `cap` bytes. `bodiless`: the answer has no body, whatever its
+    headers say, as to HEAD. The request is handed to the transport in one piece: it is in memory anyway, and a server
+    may answer before it has read all of it."""
+    connection = await _connection(connector, peer)
+    protocol, transport, reusable = connection.protocol, connection.transport, False
+    try:
+        if protocol is None or transport is None or transport.is_closing():
+            raise aiohttp.ServerDisconnectedError
+        protocol.set_response_params(skip_payload=bodiless, read_until_eof=True, auto_decompress=False)
+        transport.write(request)
+        message, content = await protocol.read()
+        while message.code < 200 and message.code != 101:
+            message, content = await protocol.read()
+        data, complete, broken = await _read(content, cap)
+        reusable = complete and not transport.get_write_buffer_size()
+        return Answer(message.code, message.headers, data, complete, broken)
+    except HttpProcessingError as error:
+        raise BadAnswerError from error
+    except (aiohttp.ClientOSError, aiohttp.ServerDisconnectedError) as error:
+        raise BrokenConnectionError(error) from error
+    finally:
+        if reusable:
+            connection.release()
+        else:
+            if transport is not None and transport.get_write_buffer_size():
+                transport.abort()  # closing would wait until a server that does not read has read the rest
+            connection.close()
+
+
+async def _connection(connector: aiohttp.BaseConnector, peer: Peer) -> aiohttp.connector.Connection:
+    """A kept connection on which the server has sent another answer since the last request is not used: it would be
+    taken for the answer to this one. (A new connection has none: its parser begins with the request.)"""
+    while True:
+        connection = await connector.connect(peer, [], _TIMEOUT)
+        if connection.protocol is None or not len(connection.protocol):
+            return connection
+        connection.close()
+
+
+async def _read(content: aiohttp.StreamReader, cap: int) -> tuple[bytes, bool, bool]:
+    """What was read, whether it is complete, and whether the connection broke."""
+    pieces: list[bytes] = []
+    size = 0
+    try:
+        while not content.at_eof():
+            pieces.append(await content.readany())
+            size += len(pieces[-1])
+            if size >= cap:
+                break
+    except (aiohttp.ClientError, OSError):
+        return b"".join(pieces), False, True
+    return b"".join(pieces), size <= cap and content.at_eof(), False
