@@ -34,8 +34,8 @@ async def test_a_prefetched_definition_is_known_when_its_run_comes(store: Store,
     loader.prefetch([*keys(*jobs[:3]), (jobs[0], 99), (12345, 1)])
     loader.prefetch(keys(*jobs))  # while the first are being read
     held = [HeldRun(claim(job), factories.LONG_AGO) for job in jobs]
-    await until(lambda: all(loader.knows(one) for one in held))
-    assert not loader.knows(HeldRun(claim(12345), factories.LONG_AGO))
+    await until(lambda: not loader.fill(held))
+    assert loader.fill([HeldRun(claim(12345), factories.LONG_AGO)])
     await loader.stop()
 
 

@@ -120,9 +120,11 @@ class DefinitionLoader:
         self._ahead: asyncio.Task[None] | None = None
         self._wanted_soon: deque[Key] = deque(maxlen=MAX_AHEAD)
 
-    def knows(self, held: HeldRun) -> bool:
-        held.definition = self._definitions.get(held.claim)
-        return held.definition is not None
+    def fill(self, some: Sequence[HeldRun]) -> list[HeldRun]:
+        """Give these runs their definitions; returns those whose definition has to be read."""
+        for held in some:
+            held.definition = self._definitions.get(held.claim)
+        return [held for held in some if held.definition is None]
 
     def load(self, unknown: Sequence[HeldRun]) -> None:
         if unknown:

@@ -6,7 +6,7 @@ and the rest of a cancellation is absorbed when that run ends."""
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from datetime import datetime
 
 from detent.domain.identity import FIRST_TASK_LANE, RunKey
@@ -19,7 +19,7 @@ class HeldRun:
 
     __slots__ = (
         *("alone", "begun", "called", "claim", "definition", "expired", "followed", "over"),
-        *("started", "stop", "task", "tenant"),
+        *("started", "stop", "task", "tenant", "waited"),
     )
 
     def __init__(self, claim: Claim, started: datetime, tenant: int = 0) -> None:
@@ -36,6 +36,8 @@ class HeldRun:
         self.alone = False
         self.stop = False
         self.expired = False
+        # It did not end in the pass of the event loop in which it began: its time limit is watched.
+        self.waited = False
         # Its outcome is with the settler.
         self.over = False
         # Another run of its job may wait for its end.
@@ -63,6 +65,15 @@ class HeldRuns:
         yield from self._tasks.values()
         for some in (*self._others.values(), *self._former.values()):
             yield from some
+
+    def add_all(self, some: Iterable[HeldRun]) -> None:
+        first = self._first
+        for held in some:
+            claim = held.claim
+            if claim.job in first or claim.lane >= FIRST_TASK_LANE:
+                self.add(held)
+            else:  # nearly always
+                first[claim.job] = held
 
     def add(self, held: HeldRun) -> None:
         """Replaces one that is here already under the same claim."""
@@ -102,6 +113,10 @@ class HeldRuns:
     def _of_job(self, job: int) -> Sequence[HeldRun]:
         first = self._first.get(job)
         return () if first is None else (first, *self._others.get(job, ()))
+
+    def remove_all(self, claims: Iterable[Claim]) -> list[HeldRun]:
+        """Returns those that were here."""
+        return [held for claim in claims if (held := self.remove(claim)) is not None]
 
     def remove(self, claim: Claim) -> HeldRun | None:
         if claim.lane >= FIRST_TASK_LANE:
