@@ -105,6 +105,7 @@ class Firing:
         missed_before = self._clock.now() - THRESHOLD
         aside = self._aside if self._aside else None  # usually nothing is set aside: checked once, not for every tick
         suspended = self._book.suspended or None
+        due: list[Cursor] = []
         for cursor in cursors:
             if aside is not None and aside.holds(cursor):
                 continue
@@ -114,14 +115,15 @@ class Firing:
                 self._due.discard(cursor.job)
                 self.misses.add(cursor)
             else:
-                self._due.add(cursor)
+                due.append(cursor)
+        self._due.add(due)
         self.pump()
 
-    def run_late(self, cursors: Iterable[Cursor]) -> None:
+    def run_late(self, cursors: Sequence[Cursor]) -> None:
         """Missed ticks that are to run after all."""
         for cursor in cursors:
             self._run_late[cursor.job] = cursor
-            self._due.add(cursor)
+        self._due.add(cursors)
         self.pump()
 
     def prefetch(self, cursors: Iterable[Cursor]) -> None:

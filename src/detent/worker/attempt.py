@@ -9,7 +9,7 @@ from msgspec import UNSET
 
 from detent.cluster.membership import Membership
 from detent.domain.identity import MANUAL
-from detent.domain.job import Definition, HttpTarget, JobSpec, Target, TargetKind, kind_of
+from detent.domain.job import Definition, HttpTarget, JobSpec, TargetKind, kind_of
 from detent.domain.run import Call, Cancelled, Claim, Failed, NotBegun, Outcome
 from detent.errors import Unavailable
 from detent.runtime.clock import DatabaseClock
@@ -115,20 +115,25 @@ class Attempts:
     def close(self) -> None:
         self._deadlines.close()
 
-    def _call_at_once(self, held: HeldRun) -> Call | Failed | None:
-        """The call of a run for which nothing has to be read, asked or recorded before, which is usual."""
+    def _call_at_once(self, held: HeldRun) -> Call | None:
+        """The call of a run for which nothing has to be read, asked or recorded before, which is usual. Written out
+        here, because it is done for every run."""
         claim, definition = held.claim, held.definition
+        if definition is None or claim.serial >= MANUAL or claim.cancel or claim.once or claim.crashes:
+            return None
+        spec = definition.spec
+        target = spec.target
         if (
-            definition is None
-            or claim.serial >= MANUAL
-            or claim.cancel
-            or self._is_noted(claim, definition.spec)
+            spec.expect_start_within is not None
             or self._secrets.concern(definition)
-            or _has_callback(definition.spec.target)
+            or (type(target) is HttpTarget and target.callback is not UNSET)
             or not self._membership.trusted
         ):
             return None
-        return _call_of(claim, definition)
+        try:
+            return call_of(claim, definition)
+        except Exception:
+            return None  # the other way says what is wrong with it
 
     async def _prepare(self, held: HeldRun) -> Call | Outcome | None:
         """The call of any run, or its outcome without one. None: this node no longer holds the run."""
@@ -151,8 +156,11 @@ class Attempts:
             )
         if verdict == "lost" or not self._membership.trusted:
             return None
-        call = _call_of(claim, definition)
-        return call if isinstance(call, Failed) else await self._complete(call, definition)
+        try:
+            call = call_of(claim, definition)
+        except Exception as error:
+            return Failed(f"The call of this run could not be prepared: {describe(error)}", retryable=False)
+        return await self._complete(call, definition)
 
     async def _complete(self, call: Call, definition: Definition) -> Call | Failed | None:
         """The call with what is asked for just before it: secrets, and what its target reports with."""
@@ -163,7 +171,8 @@ class Attempts:
                 return Failed(str(fault))
             if self._is_lost():  # it has waited, and another node may have the run by now
                 return None
-        if _has_callback(definition.spec.target):
+        target = definition.spec.target
+        if type(target) is HttpTarget and target.callback is not UNSET:
             filled = await self._callbacks.fill(call)
             return None if isinstance(filled, Call) and self._is_lost() else filled
         return call
@@ -251,17 +260,6 @@ class Attempts:
         spec, name = (None, None) if definition is None else (definition.spec, definition.name)
         held.followed = spec is not None and spec.concurrent_policy in WAITING_POLICIES
         self._settler.add(held.claim, spec, outcome, held.started, self._clock.now(), name)
-
-
-def _call_of(claim: Claim, definition: Definition) -> Call | Failed:
-    try:
-        return call_of(claim, definition)
-    except Exception as error:
-        return Failed(f"The call of this run could not be prepared: {describe(error)}", retryable=False)
-
-
-def _has_callback(target: Target) -> bool:
-    return type(target) is HttpTarget and target.callback is not UNSET
 
 
 def _failure_around_call(held: HeldRun, error: Exception) -> Failed:

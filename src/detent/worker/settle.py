@@ -54,8 +54,9 @@ def decide(
     """What to write for an outcome; None if the handler already wrote it. Raises if the value is not an outcome."""
     match outcome:
         case Succeeded(result=result):
-            text = _storable(result)
-            return Settlement(claim, started, finished, SUCCEEDED, None, text, "succeeded", None, _target(spec))
+            text = None if result is None else storable_text(result)
+            target = "unknown" if spec is None else kind_of(spec.target)
+            return Settlement(claim, started, finished, SUCCEEDED, None, text, "succeeded", None, target)
         case Cancelled(reason=reason):
             words = {"reason": reason, "outcome": "cancelled", "error": reason}
             return Settlement(claim, started, finished, CANCELLED, **words, target=_target(spec))
@@ -87,12 +88,9 @@ def _decide_failure(
         error = storable_text(failed.error)
         return PlannedRetry(claim, started, finished, failed.outcome, error, delay, _target(spec), failed.traceback)
     reason = "retries exhausted" if retryable else "not retryable"
-    words = (reason, _storable(failed.result), failed.outcome, storable_text(failed.error))
+    result = None if failed.result is None else storable_text(failed.result)
+    words = (reason, result, failed.outcome, storable_text(failed.error))
     return Settlement(claim, started, finished, DEAD, *words, target=_target(spec), traceback=failed.traceback)
-
-
-def _storable(result: str | None) -> str | None:
-    return None if result is None else storable_text(result)
 
 
 def _target(spec: JobSpec | None) -> Kind:

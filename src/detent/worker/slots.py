@@ -163,7 +163,9 @@ class Slots:
                 break
             if breakers.may_put_off and attempts.put_off(held):  # its host stopped answering while it waited here
                 self._left_without_slot(held)
-                turns = await self._next_turn(turns)
+                turns += 1
+                if turns % TURNS == 0:
+                    await self._let_others_on()
                 continue
             held.task = task
             self._executing.add(held)
@@ -183,13 +185,13 @@ class Slots:
                 await absorb_cancellation(task)
             if self._passes != passes:
                 break
-            turns = await self._next_turn(turns)
+            turns += 1
+            if turns % TURNS == 0:
+                await self._let_others_on()
 
-    async def _next_turn(self, turns: int) -> int:
-        if (turns + 1) % TURNS == 0:
-            self._wakeups.capacity_freed()
-            await asyncio.sleep(0)
-        return turns + 1
+    async def _let_others_on(self) -> None:
+        self._wakeups.capacity_freed()
+        await asyncio.sleep(0)
 
     def _left_without_slot(self, held: HeldRun) -> None:
         if not self.shares.alone:
