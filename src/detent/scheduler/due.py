@@ -83,13 +83,12 @@ class DueTicks:
         lowest_first = self._batches % LOWEST_FIRST_EVERY == 0
         newest_every = NEWEST_EVERY if len(self._cursors) > BATCH else BATCH + 1
         while self._order and len(batch) < most:
-            newest = len(batch) % newest_every == newest_every - 1
-            job = self._order.popleft(lowest_first, newest)
-            if job in in_flight:
-                not_yet.append(job)
-            elif job in self._cursors:
-                cursor = in_flight[job] = self._cursors.pop(job)
-                batch.append(cursor)
+            for job in self._order.take(most - len(batch), lowest_first, newest_every):
+                if job in in_flight:
+                    not_yet.append(job)
+                elif job in self._cursors:
+                    cursor = in_flight[job] = self._cursors.pop(job)
+                    batch.append(cursor)
         self._line_up(in_flight[job] for job in not_yet)
         return batch
 

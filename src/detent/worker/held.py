@@ -116,15 +116,21 @@ class HeldRuns:
 
     def remove_all(self, claims: Iterable[Claim]) -> list[HeldRun]:
         """Returns those that were here."""
-        return [held for claim in claims if (held := self.remove(claim)) is not None]
+        gone: list[HeldRun] = []
+        first, others = self._first, self._others
+        for claim in claims:
+            held = first.get(claim.job)
+            if held is None or held.claim is not claim or others or claim.lane >= FIRST_TASK_LANE:
+                held = self.remove(claim)
+            else:  # nearly always
+                del first[claim.job]
+            if held is not None:
+                gone.append(held)
+        return gone
 
     def remove(self, claim: Claim) -> HeldRun | None:
         if claim.lane >= FIRST_TASK_LANE:
             return self._remove_of_task((claim.job, claim.lane), claim)
-        if not self._others:
-            held = self._first.get(claim.job)
-            if held is not None and held.claim is claim:
-                return self._first.pop(claim.job)
         held = self.find(claim)
         if held is not None:
             self._take_out(claim.job, held)

@@ -133,9 +133,11 @@ class Settler:
         name: str | None = None,
     ) -> None:
         """`name`: of the job, for the log."""
-        chance = random.random()
-        if isinstance(outcome, Failed) and outcome.gone:
-            self._gone.add(claim)
+        chance = 0.0
+        if isinstance(outcome, Failed):
+            chance = random.random()
+            if outcome.gone:
+                self._gone.add(claim)
         if spec is not None and spec.release == "staggered" and not claim.key.manual:
             self._released[claim] = stagger(claim.job, stagger_start(spec.priority)).total_seconds()
         try:
@@ -145,7 +147,7 @@ class Settler:
             failed = Failed(f"The outcome of this attempt could not be recorded: {describe(error)}")
             facts = transitions.facts_of(claim, self._node)
             log.error("outcome cannot be recorded, attempt counted as failed", **facts, error=failed.error)
-            writing = decide(claim, spec, failed, started, finished, chance)
+            writing = decide(claim, spec, failed, started, finished, random.random())
         match writing:
             case None:
                 self._settled([claim], ())

@@ -138,6 +138,19 @@ class FairLine(Generic[Item]):
             raise IndexError("the line is empty")
         return self._pop_in_turn(lowest_first, newest)
 
+    def take(self, most: int, lowest_first: bool, newest_every: int) -> list[Item]:
+        """As `popleft` up to `most` times, where one of `newest_every` items is the newest."""
+        if len(self._lines) == 1 and self._behind and len(self) <= most:
+            taken = list(self)
+            if len(self._lines[self._behind[0][1]].by_priority) == 1:
+                self.clear()
+                return taken
+        taken = []
+        while self._behind and len(taken) < most:
+            newest = len(taken) % newest_every == newest_every - 1
+            taken.append(self.popleft(lowest_first, newest))
+        return taken
+
     def _pop_in_turn(self, lowest_first: bool, newest: bool) -> Item:
         self._now, tenant = self._behind[0]
         line = self._lines[tenant]
