@@ -91,8 +91,8 @@ def _usage(error: click.ClickException) -> str:
 
 
 def _no_such_option(error: click.NoSuchOption) -> str:
-    """Of the options that look alike, click names all; the nearest one is meant. The hyphens at the beginning, which all
-    have, are not compared: they would make any two short names alike."""
+    """Of the options that look alike, click names all; the nearest one is meant. The leading hyphens are common to
+    all, so they are not compared: they would make any two short names alike."""
     options = {name.removeprefix("--"): name for name in _options(error.ctx)}
     given = error.option_name.lstrip("-")
     meant = [name for name in SYNONYMS.get(error.option_name, ()) if name in options.values()]
