@@ -57,8 +57,9 @@ class Facts(NamedTuple):
     """What is recorded about one instant of a job. `rule` None: no schedule was in force. `status` and `entry` are
     those of the tick, `run` is its run, `blocker` the run that kept it from starting. `pause`, `edit` and `deletion`
     are the changes of the job that skipped the tick. `fires_at` is the tick plus the job's jitter or the delay
-    of its staggered release. `replaced_by`: the tick whose run took the place of this one. `unknown` is the reason why
-    the schedule of that time cannot be read."""
+    of its staggered release. `backfilled`: the tick ran in a backfill, and no schedule was in force at that time.
+    `replaced_by`: the tick whose run took the place of this one. `unknown` is the reason why the schedule of that time
+    cannot be read."""
 
     job: str
     at: datetime
@@ -68,6 +69,7 @@ class Facts(NamedTuple):
     rule: RuleInForce | None = None
     is_tick: bool = False
     fires_at: datetime | None = None
+    backfilled: bool = False
     before: datetime | None = None
     after: datetime | None = None
     status: str | None = None
@@ -119,7 +121,9 @@ class TickNarrator:
         yield f"{self.when(facts.at)} is a tick of {facts.job!r}. {self._rule(facts.rule)}"
         if mark is not None or facts.rule.schedule.timezone != "UTC":
             yield from self._notes(notes)
-        if facts.at <= facts.now and facts.status not in (PAUSED,):
+        if facts.backfilled:
+            yield self._backfill()
+        elif facts.at <= facts.now and facts.status not in (PAUSED,):
             yield self._leader()
         yield from self._fate()
 
@@ -160,6 +164,12 @@ class TickNarrator:
             return f"The nearest ticks are {near[0]} and {near[1]}."
         side = "after" if self.facts.before is None else "before"
         return f"The nearest tick is {near[0]}; there is none {'before' if side == 'after' else 'after'} that time."
+
+    def _backfill(self) -> str:
+        created = self.facts.created
+        early = self.facts.at <= created.at
+        why = f"the job was created {self._done(created)}" if early else "no schedule was in force"
+        return f"A backfill ran it: {why}."
 
     def _leader(self) -> str:
         leader = self.facts.leader
@@ -350,8 +360,10 @@ class TickNarrator:
         return f"Attempt {attempt.attempt}{started}{node}{joined} {outcome}{took}{error}".rstrip(".") + "."
 
     def _after_tick(self, moment: datetime) -> str:
+        """How late; a run of a backfill is not late."""
         late = moment - self.facts.at
-        return f"{span(late)} after the tick" if late >= timedelta(0) else self.when(moment)
+        counted = late >= timedelta(0) and not self.facts.backfilled
+        return f"{span(late)} after the tick" if counted else f"at {self.when(moment)}"
 
     # --- words ---
 
