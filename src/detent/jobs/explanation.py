@@ -57,9 +57,8 @@ class Facts(NamedTuple):
     """What is recorded about one instant of a job. `rule` None: no schedule was in force. `status` and `entry` are
     those of the tick, `run` is its run, `blocker` the run that kept it from starting. `pause`, `edit` and `deletion`
     are the changes of the job that skipped the tick. `fires_at` is the tick plus the job's jitter or the delay
-    of its staggered release. `backfilled`: the tick ran in a backfill, and no schedule was in force at that time.
-    `replaced_by`: the tick whose run took the place of this one. `unknown` is the reason why the schedule of that time
-    cannot be read."""
+    of its staggered release. `backfilled`: it ran in a backfill, and no schedule was in force. `replaced_by`: the tick
+    whose run took the place of this one. `unknown`: why the schedule of that time cannot be read."""
 
     job: str
     at: datetime
@@ -166,10 +165,9 @@ class TickNarrator:
         return f"The nearest tick is {near[0]}; there is none {'before' if side == 'after' else 'after'} that time."
 
     def _backfill(self) -> str:
-        created = self.facts.created
-        early = self.facts.at <= created.at
-        why = f"the job was created {self._done(created)}" if early else "no schedule was in force"
-        return f"A backfill ran it: {why}."
+        if self.facts.at > self.facts.created.at:
+            return "A backfill ran it: no schedule was in force."
+        return f"A backfill ran it: the job was created {self._done(self.facts.created)}."
 
     def _leader(self) -> str:
         leader = self.facts.leader
@@ -360,7 +358,6 @@ class TickNarrator:
         return f"Attempt {attempt.attempt}{started}{node}{joined} {outcome}{took}{error}".rstrip(".") + "."
 
     def _after_tick(self, moment: datetime) -> str:
-        """How late; a run of a backfill is not late."""
         late = moment - self.facts.at
         counted = late >= timedelta(0) and not self.facts.backfilled
         return f"{span(late)} after the tick" if counted else f"at {self.when(moment)}"
