@@ -112,3 +112,4 @@ async def test_the_traceback_of_an_attempt_has_the_width_of_the_card_not_of_a_ce
     table, _, below = shown.partition("</table>")
     assert "Traceback of attempt 1" in below and "Traceback of a &lt;handler&gt;" in below
     assert "<details" not in table.partition("<table")[2]
+    assert "Detent-Run-Id" in shown and "Detent-Attempt" not in shown, "after a re-drive it is not that of the table"
