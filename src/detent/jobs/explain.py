@@ -54,6 +54,8 @@ class TickExplainer:
         job = await self._records.job(number)
         if at in ("last", "next"):
             present = await self.story(job_id, "now", tenant=tenant)
+            if present.facts.unknown is not None:
+                return present
             at = _neighbour(present.facts, at).isoformat()
         moment = _moment(at, job)
         reading = await self._store.ledger.read(number, (moment - MICROSECOND, moment))
