@@ -86,7 +86,7 @@ def test_ten_thousand_dead_runs_are_brought_back_once_each_at_the_rate_that_was_
     detent: CommandLine, url: str
 ) -> None:
     rate = 250
-    arguments = ("dlq", "redrive", "--all", "--rate", f"{rate}/s", "--yes", "-q")
+    arguments = ("dlq", "redrive", "--all", "--rate", f"{rate}/s", "--yes")
     first = detent.start(*arguments)
     until_sync(lambda: brought_back(url) >= JOBS * DEAD_EACH / 2, 120, "half of them")
     first.send_signal(signal.SIGINT)
