@@ -50,6 +50,7 @@ async def test_a_dead_run_is_reported_to_a_signed_webhook_and_so_is_the_recovery
     assert data["counts"] == [{"event": "dead", "count": 1, "jobs": 1}]
     assert [(one["job"], one["event"], one["recovered"]) for one in data["jobs"]] == [("charge", "dead", False)]
     assert data["message"] == "1 dead run of the job charge." and data["severity"] == "error"
+    assert all(time.endswith("Z") for time in (data["opened_at"], data["jobs"][0]["scheduled_at"])), "as in the API"
     await desk.passed()
     assert len(receiver.messages) == 1
     await desk.succeeds(job)
@@ -146,7 +147,7 @@ async def test_a_mail_goes_through_tls_and_a_login(
     assert "zürich. .nightly: dead x 2: exhausted" in first.text
     assert first.message["Message-ID"] != second.message["Message-ID"]
     assert first.message["References"] == second.message["References"]
-    assert second.message["Subject"].startswith("[detent] error: nights: Recovered: 2 dead runs")
+    assert second.message["Subject"].startswith("[detent] nights: Recovered: 2 dead runs")
 
 
 async def test_a_mail_that_is_refused_is_tried_again_under_its_id(desk: AlertDesk, tmp_path: Path) -> None:

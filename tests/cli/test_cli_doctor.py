@@ -252,6 +252,18 @@ def test_a_job_that_ran_twice_is_explained(patient: Patient) -> None:
     assert missing.code == 3
 
 
+def test_a_run_that_failed_once_and_was_not_retried_is_not_called_retried(patient: Patient) -> None:
+    patient.job(1, "one")
+    patient.do(
+        "INSERT INTO attempts (job, scheduled_at, serial, token, finished_at, attempt, outcome)"
+        " VALUES (1, date_trunc('second', now()), 0, 7, now(), 1, 'failed')"
+    )
+    assert patient.worst("runs-twice") == []
+    patient.run(1, owner="7")
+    patient.do("UPDATE live_runs l SET scheduled_at = a.scheduled_at, token = 8 FROM attempts a")
+    assert "1 run was retried after a failure (one; " in " ".join(patient.worst("runs-twice"))
+
+
 def test_a_job_that_never_ran_after_a_node_was_lost_is_explained(patient: Patient) -> None:
     patient.do(DEAD_NODE, "UPDATE partitions SET holder = 7, term = 1, taken_at = now() - interval '2 hours'")
     patient.job(1, "late", tick="now() - interval '30 minutes'")
@@ -336,7 +348,7 @@ def test_a_job_whose_schedule_cannot_be_read_is_a_failure_that_names_it(patient:
         " SELECT job, 'tick', next_tick, generation, 'It is full.', 7 FROM cursors"
     )
     told = [one["found"] for one in jobs_checked(patient)]
-    assert any("The job fine was set aside" in one and "It is full." in one for one in told)
+    assert len(told) == 1 and "The job fine was set aside" in told[0] and "It is full." in told[0], "once, not twice"
     patient.do("DELETE FROM schedules")
     assert any("cannot fire: fine." in one["found"] for one in jobs_checked(patient))
 
@@ -380,7 +392,8 @@ def test_a_herd_of_ticks_is_reported_with_how_to_spread_it(patient: Patient) -> 
     )
     (told,) = patient.worst("cpu-spike")
     assert told.startswith(
-        "3000 ticks in the next hour, 100% of them on a full minute; the most at one instant are 3000"
+        "3000 jobs with the next tick within an hour, 100% of these ticks on a full minute; "
+        "the most at one instant are 3000"
     )
     assert "H * * * *" in patient.story("cpu-spike")[0]["advice"]
 

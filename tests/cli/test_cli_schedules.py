@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from tests.cli.command_line import Finished
+from tests.cli.command_line import CommandLine, Finished
 from tests.cli.contract_server import ContractServer
 
 Run = Callable[..., Finished]
@@ -44,6 +44,19 @@ def test_a_part_without_a_schedule_is_refused(inside: Run, server: ContractServe
     done = inside("job", "create", "hello", *flags, *URL)
     assert (done.code, "is given without a schedule" in done.err) == (2, True)
     assert not [request for request in server.requests if request.body]
+
+
+def test_a_delay_after_the_end_goes_with_an_interval_only(inside: Run, server: ContractServer) -> None:
+    for schedule in (("--cron", "* * * * *"), ("--schedule", "@daily")):
+        done = inside("job", "create", "hello", *schedule, "--after", "finish", *URL)
+        assert (done.code, done.err[:46]) == (2, "error: --after is given without --every: it co")
+    assert inside("job", "create", "hello", "--schedule", "every 10m", "--after", "finish", *URL).code == 0
+    assert server.requests[-1].body["schedule"] == {"every": "10m", "after": "finish"}
+
+
+def test_a_schedule_without_further_ticks_is_no_empty_table(detent: CommandLine) -> None:
+    seen = detent.on_terminal("cron", "explain", "2020-01-01T00:00:00Z")
+    assert "This schedule has no further tick." in seen.out and "LOCAL TIME" not in seen.out
 
 
 def test_a_schedule_of_several_parts_is_explained_without_a_server(inside: Run) -> None:

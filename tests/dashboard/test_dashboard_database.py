@@ -121,7 +121,7 @@ async def test_the_builder_keeps_its_input_while_the_database_hangs(pages: Pages
             await expect(banner).to_contain_text("Database not answering since")
             await expect(banner).to_contain_text("your input is kept")
             await tab.page.get_by_role("button", name="Create job").click()
-            await expect(tab.page.locator(".toast")).to_contain_text("Nothing was changed")
+            await expect(tab.page.locator(".toast").first).to_contain_text("Nothing was changed")
         await expect(banner).to_be_hidden()
         assert await tab.page.input_value("#name") == "report"
         await tab.page.fill("#url", "http://127.0.0.1:9/")

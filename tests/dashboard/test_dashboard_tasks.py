@@ -98,3 +98,18 @@ async def test_the_page_of_a_run_shows_its_stored_steps_without_results(pages: P
     shown = (await pages.get(f"/runs/{run['run']}")).text
     assert "Stored steps" in shown and "&lt;charge&gt;" in shown and "1.5 s" in shown
     assert "a result" not in shown
+
+
+async def test_the_traceback_of_an_attempt_has_the_width_of_the_card_not_of_a_cell(
+    pages: Pages, task: Any, sql: Any
+) -> None:
+    (run,) = await sql.fetch("SELECT * FROM enqueue_many('send-mail', '[{}]')")
+    await sql.execute(
+        "INSERT INTO attempts (job, scheduled_at, serial, token, started_at, finished_at, attempt, outcome, traceback)"
+        " SELECT job, scheduled_at, serial, 1, now(), now(), 1, 'failed', 'Traceback of a <handler>' FROM backlog"
+    )
+    shown = (await pages.get(f"/runs/{run['run']}")).text
+    table, _, below = shown.partition("</table>")
+    assert "Traceback of attempt 1" in below and "Traceback of a &lt;handler&gt;" in below
+    assert "<details" not in table.partition("<table")[2]
+    assert "Detent-Run-Id" in shown and "Detent-Attempt" not in shown, "after a re-drive it is not that of the table"

@@ -110,6 +110,13 @@ def test_an_export_reads_back_as_no_change(form: Any) -> None:
     assert "max_retries" not in text and "POST" not in text
 
 
+def test_an_export_leaves_out_every_field_that_has_its_default() -> None:
+    bare = {"name": "bare", "target": {"type": "http", "url": "https://example.org/"}}
+    empty = {"no_retry_on": [], "retry_on": [], "retry_delays": {}, "tags": [], "max_retries": 3}
+    whole = {**bare, **empty}
+    assert json.loads(export([whole], None, "json")) == {"jobs": [bare]}
+
+
 def test_an_export_of_nothing_is_a_file_of_no_jobs() -> None:
     for form in ("yaml", "json"):
         found = read_files([(f"jobs.{form}", export([], None, form))], NOW)

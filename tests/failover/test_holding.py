@@ -15,9 +15,10 @@ from detent.domain.misfire import MissedRange
 from detent.domain.run import Call, Outcome, Succeeded
 from detent.jobs import JobOperations
 from detent.store import Store
-from detent.store.cursors import Advance, Cursor, Exceptional, Leap
+from detent.store.cursors import Cursor, Exceptional, Leap
 from tests.failover.database_servers import Process
 from tests.support.factories import LONG_AGO, add_job, add_live_run, add_node
+from tests.support.ticks import advance_of
 from tests.support.waiting import until
 
 NODE = 11
@@ -118,7 +119,7 @@ async def held(look: Any) -> None:
 @pytest.mark.parametrize("way", ["plain", "careful", "patient"])
 async def test_a_fire_is_refused_while_all_ticks_are_held(store: Store, look: Any, held: None, way: str) -> None:
     job = await add_job(look)
-    batch = [Advance(job, LONG_AGO, 1, LONG_AGO + HOUR, None)]
+    batch = [advance_of(job, LONG_AGO, 1, LONG_AGO + HOUR, None)]
     flags = {"careful": way == "careful", "patient": way == "patient"}
     assert await store.cursors.fire(NODE, 1, False, batch, **flags) == [Exceptional(job, None, "refused")]
     assert await look.fetchval("SELECT next_tick FROM cursors WHERE job = $1", job) == LONG_AGO

@@ -11,13 +11,13 @@ from detent.cluster.admission import AdmissionCheck
 from detent.domain.identity import COUNTER_BITS
 from detent.errors import DetentError
 from detent.store import Database, Store, sql
-from detent.store.cursors import Advance
 from detent.store.db import PoolName
 from detent.store.nodes import NodeInfo
 from tests.failover.database_servers import TTL, Servers
 from tests.failover.test_incarnation import ask, fail_over
 from tests.support.factories import add_job
 from tests.support.pgbouncer import prepare_role, running_pgbouncer
+from tests.support.ticks import advance_of
 from tests.support.waiting import until
 
 pytestmark = pytest.mark.long
@@ -41,7 +41,7 @@ async def test_a_fire_through_a_pooler_waits_until_its_node_has_joined_the_promo
         await until(lambda: ask(standby, "SELECT count(*) FROM nodes"), 20, "the standby to know the node")
         (cursor,) = await store.cursors.load([job])
         assert cursor.next_tick is not None
-        batch = [Advance(job, cursor.next_tick, cursor.generation, None, None)]
+        batch = [advance_of(job, cursor.next_tick, cursor.generation, None, None)]
 
         await fail_over(primary, standby)
         await bouncer.lead_to(standby.url)

@@ -13,12 +13,12 @@ from detent.node.session import Session
 from detent.runtime import failpoints
 from detent.settings.settings import Settings
 from detent.store import Database, Store
-from detent.store.cursors import Advance
 from detent.store.db import OutcomeUnknown
 from detent.store.live_runs import PlannedRetry
 from detent.store.settlements import Settlement
 from tests.interleavings.cutting_proxy import CuttingProxy
 from tests.support.factories import LONG_AGO, add_job, add_live_run, add_node
+from tests.support.ticks import advance_of
 from tests.support.waiting import until
 
 NODE = 1
@@ -64,7 +64,7 @@ def lose(proxy: tuple[CuttingProxy, str], lost: str) -> None:
 async def test_a_fire_of_unknown_outcome_is_fired_once_and_found_again(
     look: Any, proxy: tuple[CuttingProxy, str], store: Store, lost: str
 ) -> None:
-    batch = [Advance(1, LONG_AGO, 1, LATER, None)]
+    batch = [advance_of(1, LONG_AGO, 1, LATER, None)]
     await store.cursors.fire(NODE, 1, True, batch)
     job = await add_job(look)
     lose(proxy, lost)

@@ -12,11 +12,11 @@ import pytest
 from detent.errors import Unavailable
 from detent.node.database import prepare_database
 from detent.store import Database, Store, sql
-from detent.store.cursors import Advance
 from detent.store.db import LockTimeout, OutcomeUnknown, PoolName, connect
 from detent.store.pooler import role_script, role_settings
 from tests.support.factories import add_job, add_live_run, add_node
 from tests.support.pgbouncer import PgBouncer, prepare_role
+from tests.support.ticks import advance_of
 from tests.support.waiting import until
 
 LIMITS = ("lock_timeout", "statement_timeout", "idle_in_transaction_session_timeout", "transaction_timeout")
@@ -121,7 +121,7 @@ async def test_on_a_timeline_that_no_node_has_joined_yet_a_node_writes_nothing(s
     await add_live_run(look, ready)
     (cursor,) = await store.cursors.load([job])
     assert cursor.next_tick is not None
-    batch = [Advance(job, cursor.next_tick, cursor.generation, None, None)]
+    batch = [advance_of(job, cursor.next_tick, cursor.generation, None, None)]
     await look.execute("UPDATE cluster SET timeline = timeline - 1")
     for careful in (False, True):
         assert [each.why for each in await store.cursors.fire(node, 1, False, batch, careful=careful)] == ["refused"]

@@ -111,7 +111,7 @@ def test_a_thousand_ticks_can_be_seen_at_once() -> None:
 def test_a_schedule_that_is_over_says_so() -> None:
     answer = explain_text("0 0 0 1 1 * 2020", "UTC", 5, AUTUMN)
     assert answer["ticks"] == []
-    assert answer["warnings"] == ["This schedule has no tick after the given time."]
+    assert answer["warnings"] == ["This schedule has no further tick."]
 
 
 @pytest.mark.parametrize(

@@ -34,13 +34,17 @@ async def test_a_prefetched_definition_is_known_when_its_run_comes(store: Store,
     loader.prefetch([*keys(*jobs[:3]), (jobs[0], 99), (12345, 1)])
     loader.prefetch(keys(*jobs))  # while the first are being read
     held = [HeldRun(claim(job), factories.LONG_AGO) for job in jobs]
-    await until(lambda: all(loader.knows(one) for one in held))
-    assert not loader.knows(HeldRun(claim(12345), factories.LONG_AGO))
+    await until(lambda: not loader.fill(held))
+    assert loader.fill([HeldRun(claim(12345), factories.LONG_AGO)])
     await loader.stop()
 
 
 async def nobody_fails(held: Sequence[HeldRun]) -> None:
     raise AssertionError(f"{len(held)} could not be read")
+
+
+def knows(known: Definitions, job: int) -> bool:
+    return not known.fill([HeldRun(claim(job), factories.LONG_AGO)])
 
 
 async def test_the_definitions_that_were_used_last_stay(
@@ -49,9 +53,9 @@ async def test_the_definitions_that_were_used_last_stay(
     known = Definitions(store)
     await known.read(keys(*jobs[:3]))
     monkeypatch.setattr(definitions, "MAX_BYTES", known.bytes)
-    assert known.get(claim(jobs[0])) is not None
+    assert knows(known, jobs[0])
     await known.read(keys(*jobs[3:4]))
-    assert [known.get(claim(job)) is not None for job in jobs[:4]] == [True, False, True, True]
+    assert [knows(known, job) for job in jobs[:4]] == [True, False, True, True]
 
 
 async def test_large_definitions_leave_room_for_fewer(
@@ -65,7 +69,7 @@ async def test_large_definitions_leave_room_for_fewer(
     known = Definitions(store)
     found = await known.read(keys(*jobs))
     assert len(found) == 5
-    kept = [known.get(claim(job)) is not None for job in jobs]
+    kept = [knows(known, job) for job in jobs]
     assert kept == sorted(kept)
     assert 0 < sum(kept) < 5
 

@@ -11,6 +11,8 @@ from detent.domain.schedule import tzdata_version
 from detent.domain.schedule.zones import has_rules, zone_rules
 from detent.errors import Conflict
 from detent.jobs import JobOperations
+from detent.jobs.explain import TickExplainer
+from detent.jobs.explanation import explain
 from detent.scheduler import scheduler as sweeping
 from detent.scheduler import set_aside
 from detent.store import Store
@@ -62,6 +64,14 @@ async def test_a_job_is_set_aside_by_a_node_with_other_rules_and_fires_once_they
     assert await look.fetchval("SELECT count(*) FROM set_aside_jobs") == 0
     await due_now(look)
     await until(lambda: look.fetchval("SELECT count(*) FROM run_history WHERE status = 1"), what="its run")
+
+
+async def test_the_explanation_of_its_next_tick_is_why_that_is_not_known(look: Any, store: Store) -> None:
+    (job,) = await JobOperations(store).registration.add([spec()])
+    await pin(look, OTHER)
+    (sentence,) = explain((await TickExplainer(store).story(job.id, "next")).facts)
+    assert sentence.startswith("The schedule of 'close' at ")
+    assert "is unknown. Its ticks were computed by zone data 2020a" in sentence
 
 
 async def test_another_release_with_the_same_rules_changes_nothing(look: Any, store: Store, start: Any) -> None:

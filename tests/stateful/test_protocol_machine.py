@@ -13,10 +13,11 @@ from hypothesis.stateful import initialize, precondition, rule, run_state_machin
 
 from detent.domain.states import CODES
 from detent.store import sql
-from detent.store.cursors import Advance, Exceptional
+from detent.store.cursors import Exceptional
 from tests.stateful.protocol_model import SECOND, Job, Model, tick
 from tests.stateful.run_machine import RunMachine, chosen, key_of, nodes, opened, profile
 from tests.support.factories import add_job
+from tests.support.ticks import advance_of
 
 EMPTY = "DELETE FROM live_runs; DELETE FROM run_history; DELETE FROM attempts; DELETE FROM cursors; DELETE FROM nodes"
 ADD_CURSOR = """
@@ -46,7 +47,7 @@ class Machine(RunMachine):
         job = self.pick(self.jobs, number)
         cursor = self.model.jobs[job]
         at = cursor.next_tick + ahead
-        advance = Advance(job, tick(at), cursor.generation + generation, tick(at + 1), None)
+        advance = advance_of(job, tick(at), cursor.generation + generation, tick(at + 1), None)
         expected = [Exceptional(job, None, "refused")]
         if self.model.alive(node) and not generation and not ahead:
             lane, why = self.model.fire(node, job, hand_off)

@@ -13,8 +13,8 @@ from detent.domain.schedule import Schedule
 from detent.domain.states import CODES, RunStatus
 from detent.jobs import JobOperations
 from detent.store import Store
-from detent.store.cursors import Advance
 from detent.store.settlements import Settlement
+from tests.support.ticks import advance_of
 
 NODE = 7
 HTTP = HttpTarget(url="http://127.0.0.1:9/")
@@ -56,7 +56,7 @@ async def fire(verbs: Store, look: Any, job: Job, *, careful: bool = False) -> d
     """Fire the tick at the cursor; returns the tick."""
     row = await look.fetchrow("SELECT c.* FROM cursors c JOIN jobs USING (job) WHERE id = $1", job.id)
     following = Schedule.parse(job.schedule, timezone=job.timezone).next_after(row["next_tick"])
-    advance = Advance(row["job"], row["next_tick"], row["generation"], following, None)
+    advance = advance_of(row["job"], row["next_tick"], row["generation"], following, None)
     answer = await verbs.cursors.fire(NODE, 1, True, [advance], careful=careful)
     assert all(item.why != "refused" for item in answer), answer
     tick: datetime = row["next_tick"]

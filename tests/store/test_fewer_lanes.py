@@ -15,9 +15,10 @@ from detent.errors import Conflict
 from detent.jobs import JobOperations
 from detent.store import Store
 from detent.store.catchups import Release
-from detent.store.cursors import Advance, Exceptional
+from detent.store.cursors import Exceptional
 from detent.store.tasks import trigger
 from tests.support.factories import LONG_AGO, add_live_run, add_node
+from tests.support.ticks import advance_of
 from tests.support.waiting import until
 
 NODE = 11
@@ -66,7 +67,7 @@ class Scene:
             " WHERE job = $1 RETURNING t, generation",
             self.job,
         )
-        advance = Advance(self.job, row["t"], row["generation"], row["t"] + HOUR, None)
+        advance = advance_of(self.job, row["t"], row["generation"], row["t"] + HOUR, None)
         found = await self.verbs.cursors.fire(NODE, 1, True, [advance])
         if found == [Exceptional(self.job, None, "refused")]:
             (cursor,) = await self.verbs.cursors.load([self.job])

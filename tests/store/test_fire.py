@@ -12,6 +12,7 @@ from detent.store import Store
 from detent.store.cursors import Advance, Exceptional
 from detent.store.db import LockTimeout, Rejected
 from tests.support.factories import LONG_AGO, add_job, add_live_run, add_node
+from tests.support.ticks import advance_of
 
 NODE, OTHER = 11, 12
 HOUR = timedelta(hours=1)
@@ -31,7 +32,7 @@ def careful(request: pytest.FixtureRequest) -> bool:
 
 
 def advance(job: int, tick: datetime = LONG_AGO, generation: int = 1, next_tick: datetime | None = NEXT) -> Advance:
-    return Advance(job, tick, generation, next_tick, None)
+    return advance_of(job, tick, generation, next_tick, None)
 
 
 async def cursor(look: Any, job: int) -> Any:
@@ -79,10 +80,11 @@ async def test_what_a_batch_agrees_in_is_sent_once_and_means_the_same(look: Any,
         expected.append(advance(job, tick, generation, following))
     assert await verbs.cursors.fire(NODE, 1, False, expected) == []
     for item in expected:
-        moved = await cursor(look, item.job)
-        assert (moved["last_tick"], moved["next_tick"], moved["fire_at"]) == (item.tick, item.next_tick, item.next_tick)
+        moved = await cursor(look, item.cursor.job)
+        fired, following = item.cursor.next_tick, item.next_tick
+        assert (moved["last_tick"], moved["next_tick"], moved["fire_at"]) == (fired, following, following)
         assert moved["ended"] == (item.next_tick is None)
-        assert [run["scheduled_at"] for run in await live(look, item.job)] == [item.tick]
+        assert [run["scheduled_at"] for run in await live(look, item.cursor.job)] == [item.cursor.next_tick]
 
 
 async def test_the_last_ticks_of_several_jobs_end_them_all(look: Any, verbs: Store, careful: bool) -> None:
@@ -109,7 +111,7 @@ async def test_a_cursor_that_is_not_as_expected_refuses(
 ) -> None:
     job = await add_job(look)
     before = await cursor(look, job)
-    stale = advance(job)._replace(**change, next_tick=NEXT + HOUR)
+    stale = advance(job, next_tick=NEXT + HOUR, **change)
     assert await verbs.cursors.fire(NODE, 1, True, [stale], careful=careful) == [Exceptional(job, None, "refused")]
     assert await cursor(look, job) == before
     assert await live(look, job) == []

@@ -17,7 +17,7 @@ from detent.domain.run_output import OutputChunk, OutputLine, encode_lines
 from detent.jobs import JobOperations
 from detent.store import Database, Store
 from detent.store.catchups import RangeDrop, Release
-from detent.store.cursors import Advance, Leap
+from detent.store.cursors import Leap
 from detent.store.db import connect
 from detent.store.job_search import JobSearch
 from detent.store.limits import REQUEST_LIMITS
@@ -27,6 +27,7 @@ from detent.store.requests import StoredAnswer
 from detent.store.settlements import Settlement
 from detent.store.statement import STATEMENTS
 from tests.support.factories import LONG_AGO, add_job, add_live_run, add_node, add_task
+from tests.support.ticks import advance_of
 
 NODE, GONE = 11, 12
 HOUR = timedelta(hours=1)
@@ -75,7 +76,7 @@ def claim(job: int) -> Claim:
 async def skipped(look: Any, verbs: Store, *, careful: bool) -> None:
     job = await add_job(look)
     await add_live_run(look, job, LONG_AGO - HOUR, owner=NODE)
-    advance = Advance(job, LONG_AGO, 1, LONG_AGO + HOUR, None)
+    advance = advance_of(job, LONG_AGO, 1, LONG_AGO + HOUR, None)
     (exception,) = await verbs.cursors.fire(NODE, 1, False, [advance], careful=careful)
     assert exception.why == "overlap"
 

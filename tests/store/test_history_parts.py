@@ -16,12 +16,12 @@ from detent.domain.run import Claim
 from detent.domain.states import RunStatus
 from detent.jobs import JobOperations
 from detent.store import Database, Store
-from detent.store.cursors import Advance
 from detent.store.db import MissingHistoryPartition, Rejected, connect
 from detent.store.limits import REQUEST_LIMITS
 from detent.store.live_runs import PlannedRetry
 from detent.store.settlements import Settlement
 from tests.support.factories import LONG_AGO, add_job, add_live_run, add_node, add_task
+from tests.support.ticks import advance_of
 
 NODE = 11
 DAY = timedelta(days=1)
@@ -98,7 +98,7 @@ async def test_a_tick_that_is_skipped_on_a_day_without_a_partition_fires_on(look
     await drop_day(look, await today(look))
     job = await add_job(look, now)
     await add_live_run(look, job)
-    (exception,) = await verbs.cursors.fire(NODE, 1, False, [Advance(job, now, 1, now + DAY, None)])
+    (exception,) = await verbs.cursors.fire(NODE, 1, False, [advance_of(job, now, 1, now + DAY, None)])
     assert exception.why == "overlap"
     assert await look.fetchval("SELECT reason FROM run_history") == "overlap"
 

@@ -15,9 +15,9 @@ from detent.domain.states import RunStatus
 from detent.errors import Conflict, NotFound, UsageError
 from detent.jobs import JobOperations
 from detent.store import Store, sql
-from detent.store.cursors import Advance
 from tests.store.moving import HOUR, NODE, fire, full_hour, job_of_old, number_of, run, settle, spec
 from tests.support.factories import add_live_run, add_node
+from tests.support.ticks import advance_of
 
 
 @pytest.fixture(autouse=True)
@@ -53,7 +53,7 @@ async def test_a_plain_fire_of_a_job_with_ticks_to_skip_is_refused(verbs: Store,
     await job_of_old(verbs, look, 3.5 * HOUR)
     await look.execute("UPDATE cursors SET skips = true")
     row = await look.fetchrow("SELECT * FROM cursors")
-    advance = Advance(row["job"], row["next_tick"], row["generation"], row["next_tick"] + HOUR, None)
+    advance = advance_of(row["job"], row["next_tick"], row["generation"], row["next_tick"] + HOUR, None)
     assert [item.why for item in await verbs.cursors.fire(NODE, 1, True, [advance])] == ["refused"]
 
 
@@ -83,7 +83,7 @@ async def test_a_fire_that_has_not_seen_a_skip_or_its_undoing_is_refused(verbs: 
     tick = await full_hour(look) + 3 * HOUR
 
     async def fire_as_read_before() -> list[str | None]:
-        late = Advance(before["job"], before["next_tick"], before["generation"], before["next_tick"] + HOUR, None)
+        late = advance_of(before["job"], before["next_tick"], before["generation"], before["next_tick"] + HOUR, None)
         return [item.why for item in await verbs.cursors.fire(NODE, 1, True, [late], careful=True)]
 
     await JobOperations(verbs).lifecycle.skip(job.id, tick)

@@ -17,9 +17,9 @@ from detent.errors import Conflict, NotFound, UsageError
 from detent.jobs import JobOperations
 from detent.store import Store
 from detent.store import sql as statements
-from detent.store.cursors import Advance
 from detent.store.job_search import JobSearch
 from tests.support.factories import add_node
+from tests.support.ticks import advance_of
 
 HTTP = HttpTarget(url="http://127.0.0.1:9/")
 TABLES = ("jobs", "cursors", "schedules", "queues", "job_revisions", "run_history", "live_runs")
@@ -47,7 +47,7 @@ async def fire(store: Store, sql: Any, job: Job, tick: datetime, next_tick: date
     """Fire a job's tick, wherever its cursor stands."""
     row = await cursor_of(sql, job)
     await sql.execute("UPDATE cursors SET next_tick = $2, fire_at = $2 WHERE job = $1", row["job"], tick)
-    advance = Advance(row["job"], tick, row["generation"], next_tick, next_tick)
+    advance = advance_of(row["job"], tick, row["generation"], next_tick, next_tick)
     await store.cursors.fire(7, 1, False, [advance])
 
 

@@ -10,10 +10,10 @@ import pytest
 
 from detent.domain.run import Claim
 from detent.store import Store
-from detent.store.cursors import Advance
 from detent.store.tasks import trigger
 from tests.store.on_demand import NODE, TOKEN, count, end, enqueue_many, key_of, waiting
 from tests.support.factories import LONG_AGO, add_job, add_live_run, add_node
+from tests.support.ticks import advance_of
 from tests.support.waiting import until
 
 HOUR = timedelta(hours=1)
@@ -156,7 +156,7 @@ async def test_a_tick_beside_an_on_demand_run_follows_the_policy(look: Any, verb
     job = await add_job(look, name="mail")
     await enqueue_many(look, {})
     assert await release(verbs)
-    (exception,) = await verbs.cursors.fire(NODE, 1, False, [Advance(job, LONG_AGO, 1, LONG_AGO + HOUR, None)])
+    (exception,) = await verbs.cursors.fire(NODE, 1, False, [advance_of(job, LONG_AGO, 1, LONG_AGO + HOUR, None)])
     assert exception.why == "overlap"
 
 

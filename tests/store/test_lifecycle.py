@@ -17,9 +17,9 @@ from detent.domain.schedule.stagger import stagger_start
 from detent.errors import UsageError
 from detent.jobs import JobOperations, moves
 from detent.store import Store
-from detent.store.cursors import Advance
 from tests.store.moving import HOUR, NODE, database_time, fire, full_hour, job_of_old, number_of, run, settle, spec
 from tests.support.factories import add_node
+from tests.support.ticks import advance_of
 
 
 @pytest.fixture(autouse=True)
@@ -178,7 +178,7 @@ async def test_the_tick_in_hand_wins_against_a_pause_and_the_next_is_paused(verb
     row = await look.fetchrow("SELECT * FROM cursors")
     tick = await fire(verbs, look, job)
     await JobOperations(verbs).lifecycle.pause(job.id)
-    late = Advance(row["job"], tick + HOUR, row["generation"], tick + 2 * HOUR, None)
+    late = advance_of(row["job"], tick + HOUR, row["generation"], tick + 2 * HOUR, None)
     (refused,) = await verbs.cursors.fire(NODE, 1, True, [late])
     assert refused.why == "refused"
     assert await look.fetchval("SELECT count(*) FROM live_runs") == 1

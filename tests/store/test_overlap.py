@@ -11,10 +11,11 @@ import pytest
 from detent.domain.identity import MANUAL, RunKey, first_token
 from detent.jobs import JobOperations
 from detent.store import Store
-from detent.store.cursors import Advance, Exceptional
+from detent.store.cursors import Exceptional
 from detent.store.live_runs import PlannedRetry
 from detent.store.settlements import Settlement
 from tests.support.factories import LONG_AGO, add_job, add_live_run, add_node
+from tests.support.ticks import advance_of
 
 NODE, OTHER = 11, 12
 HOUR = timedelta(hours=1)
@@ -27,7 +28,7 @@ async def node(look: Any) -> int:
 
 
 async def fire(verbs: Store, job: int, tick: datetime = LONG_AGO, **how: bool) -> list[Exceptional]:
-    advance = Advance(job, tick, 1, tick + HOUR, None)
+    advance = advance_of(job, tick, 1, tick + HOUR, None)
     return await verbs.cursors.fire(NODE, 1, how.pop("hand_off", True), [advance], **how)
 
 

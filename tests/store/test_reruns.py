@@ -14,12 +14,12 @@ from detent.domain.states import CODES, RunStatus
 from detent.errors import Conflict, NotFound
 from detent.jobs import JobOperations
 from detent.store import Store, reruns
-from detent.store.cursors import Advance
 from detent.store.dead_letters import DeadLetterChunk, DeadLetterFilter
 from detent.store.settlements import Settlement
 from detent.store.statement import STATEMENTS
 from detent.store.tasks import trigger
 from tests.support.factories import add_job, add_live_run, add_node
+from tests.support.ticks import advance_of
 
 NODE = 7
 AT = datetime.now(UTC).replace(hour=0, minute=5, second=0, microsecond=0)
@@ -218,7 +218,7 @@ async def test_a_concurrent_fire_and_redrive_share_the_lane_and_lose_nothing(ver
         await look.execute("UPDATE cursors SET fire_at = now(), next_tick = now() WHERE job = $1", job)
         tick = await look.fetchval("SELECT next_tick FROM cursors WHERE job = $1", job)
         key = await finished(look, job)
-        advance = Advance(job, tick, 1, tick + HOUR, None)
+        advance = advance_of(job, tick, 1, tick + HOUR, None)
         await asyncio.gather(verbs.reruns.redrive([key]), verbs.cursors.fire(NODE, 1, False, [advance]))
         rows = await look.fetch("SELECT scheduled_at, status FROM runs WHERE job = $1", job)
         found = {row["scheduled_at"]: row["status"] for row in rows}

@@ -15,6 +15,7 @@ from detent.scheduler.planning import TickPlanner
 from detent.store import Store
 from detent.store.cursors import Advance, Cursor, DelayLook, Exceptional, Leap
 from tests.support.factories import LONG_AGO, add_job, add_node, add_queue
+from tests.support.ticks import advance_of
 from tests.support.waiting import until
 
 NODE = 11
@@ -39,7 +40,7 @@ async def queue(verbs: Store, look: Any) -> int:
 
 
 def advance(job: int) -> Advance:
-    return Advance(job, LONG_AGO, 1, NEXT, None)
+    return advance_of(job, LONG_AGO, 1, NEXT, None)
 
 
 def leap(read: Any, reason: str, *, suspended: bool) -> Leap:

@@ -163,7 +163,19 @@ async def test_of_a_flood_the_first_and_last_lines_are_kept_and_the_others_count
     (note,) = node.events("lines of this attempt are not in this log")
     assert (note["lines"], note["run_id"]) == (19_500, run)
     _, out, err = await command_line(folder, node.url, "run", "logs", run)
-    assert (len(out.splitlines()), "… 19000 lines left out" in err) == (1_000, True)
+    assert (len(out.splitlines()), "… 19,000 lines left out" in err) == (1_000, True)
+
+
+async def test_who_follows_a_run_reads_how_it_ended(node: Node, folder: Path) -> None:
+    for job, end in (
+        ("quiet", "The run succeeded."),
+        ("failing", "The run is dead: `detent run get {run}` shows why."),
+    ):
+        run = node.client.trigger_job(job)["id"]
+        code, _, err = await command_line(folder, node.url, "run", "logs", run, "--follow")
+        assert (code, err.splitlines()[-1]) == (0, end.format(run=run))
+        _, _, err = await command_line(folder, node.url, "run", "logs", run, "--follow", "--quiet")
+        assert err == ""
 
 
 async def test_lines_of_one_attempt_are_listed_alone(node: Node) -> None:

@@ -30,7 +30,8 @@ class _View(Broker):
 
     @classmethod
     def shared(cls, folder: Path) -> Server:
-        if cls.started is None:
+        """A test process that ran out of tests for a while has stopped its servers: the next test starts one anew."""
+        if cls.started is None or not cls.started.folder.exists():
             cls.started = cls.server_kind()(folder)
         return cls.started
 

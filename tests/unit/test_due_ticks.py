@@ -22,6 +22,7 @@ from detent.runtime import service
 from detent.runtime.wakeups import Wakeups
 from detent.scheduler import handoff, planning
 from detent.scheduler import scheduler as scheduler_module
+from detent.scheduler.planning import tick_of
 from detent.scheduler.scheduler import Scheduler
 from detent.store.cursors import Advance, Cursor, Exceptional, Leap
 from detent.telemetry.metrics import Metrics
@@ -84,9 +85,7 @@ class Cursors:
         batch: Sequence[Advance] = _by[3]  # type: ignore[assignment]  # as the store takes it
         for advance in batch:
             self.sent.append(advance)
-            self.rows[advance.job] = self.rows[advance.job]._replace(
-                next_tick=advance.next_tick, fire_at=advance.fire_at or advance.next_tick
-            )
+            self.rows[advance.cursor.job] = advance.moved
         return []
 
 
@@ -183,7 +182,7 @@ class Node:
 
     @property
     def ticks_sent(self) -> list[datetime]:
-        return [advance.tick for advance in self.store.cursors.sent]
+        return [tick_of(advance.cursor) for advance in self.store.cursors.sent]
 
 
 async def test_a_tick_that_waits_for_the_worker_is_sent_although_the_timer_came_early(

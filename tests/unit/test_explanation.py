@@ -185,3 +185,12 @@ def test_an_instant_without_neighbours_and_a_job_without_a_rule_are_reported() -
 )
 def test_a_span_of_time_reads_well(seconds: float, words: str) -> None:
     assert span(timedelta(seconds=seconds)) == words
+
+
+def test_a_tick_that_a_backfill_ran_is_not_called_late() -> None:
+    ran = run("succeeded", attempt(1, "succeeded", 48 * 3600, 1))
+    text = told(run=ran, backfilled=True, created=JobEvent(AT + 47 * 3600 * SECOND, "ada"), **outcome("succeeded"))
+    assert "A backfill ran it: the job was created at 2026-03-12 07:00:00 UTC (08:00:00 in " in text
+    assert f"Attempt 1 started at 2026-03-12 08:00:00 UTC (09:00:00 in Europe/Berlin) on node {NODE} and" in text
+    assert "after the tick" not in text and "partition" not in text
+    assert "A backfill ran it: no schedule was in force." in told(run=ran, backfilled=True, **outcome("succeeded"))

@@ -12,8 +12,8 @@ from typing import NamedTuple
 import pytest
 
 from detent.scheduler import planning
-from detent.scheduler.planning import SHORTEST_PAUSE_MS, FireMode, Patience, Planned
-from detent.store.cursors import Cursor
+from detent.scheduler.planning import SHORTEST_PAUSE_MS, FireMode, Patience
+from detent.store.cursors import Advance, Cursor
 
 START = datetime(2026, 3, 1, 12, tzinfo=UTC)
 ROUND_TRIP = 0.005
@@ -23,10 +23,10 @@ def cursor_at(tick: datetime) -> Cursor:
     return Cursor(1, tick, tick, 1, False, 1, 1, 1, -1, 7, 5, 1, False)
 
 
-def planned_at(tick: datetime, interval: float) -> Planned:
+def planned_at(tick: datetime, interval: float) -> Advance:
     before = cursor_at(tick)
     following = tick + timedelta(seconds=interval)
-    return Planned(before, before._replace(next_tick=following, fire_at=following), FireMode.PATIENT)
+    return Advance(before, following, following)
 
 
 class Tick(NamedTuple):
@@ -59,7 +59,7 @@ class Job:
     def _try(self, tick: float) -> float:
         planned = planned_at(START + timedelta(seconds=tick), self.interval)
         now = START + timedelta(seconds=self.now)
-        mode = self.patience.mode(planned.before, planned.after.next_tick, now)
+        mode = self.patience.mode(planned.cursor, planned.next_tick, now)
         free = self.now >= self.free_at
         if mode is FireMode.PATIENT and not free:
             self.now += self.patience.pause(planned) / 1000
@@ -107,7 +107,7 @@ def test_whatever_a_run_takes_the_lag_shrinks(
 def test_a_waiting_tick_is_tried_less_and_less_often() -> None:
     patience = Patience()
     planned = planned_at(START, 3600)
-    assert patience.mode(planned.before, planned.after.next_tick, START + timedelta(hours=1)) is FireMode.PATIENT
+    assert patience.mode(planned.cursor, planned.next_tick, START + timedelta(hours=1)) is FireMode.PATIENT
     pauses = [patience.pause(planned) for _ in range(8)]
     assert pauses[0] == SHORTEST_PAUSE_MS
     assert pauses == sorted(pauses)
@@ -117,5 +117,5 @@ def test_a_waiting_tick_is_tried_less_and_less_often() -> None:
 def test_the_pauses_of_a_waiting_tick_are_a_small_part_of_its_interval() -> None:
     patience = Patience()
     planned = planned_at(START, 1)
-    patience.mode(planned.before, planned.after.next_tick, START + timedelta(seconds=5))
+    patience.mode(planned.cursor, planned.next_tick, START + timedelta(seconds=5))
     assert max(patience.pause(planned) for _ in range(20)) <= 1000 / planning.TRIES_PER_INTERVAL

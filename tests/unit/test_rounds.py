@@ -60,7 +60,8 @@ def test_shares_add_up_and_follow_the_weights_over_time(weights: dict[int, int],
 
 def line(*waiting: tuple[int, str]) -> FairLine[str]:
     made: FairLine[str] = FairLine({1: 1, 2: 1, 3: 2}.__getitem__)
-    made.extend(waiting)
+    for tenant, item in waiting:
+        made.append(tenant, item)
     return made
 
 
@@ -166,7 +167,9 @@ def test_many_items_of_some_tenants_pass_over_the_others_once() -> None:
             return super().__contains__(tenant)
 
     waiting: FairLine[str] = FairLine(lambda _tenant: 1)
-    waiting.extend([*((tenant, "a") for tenant in range(100)), *((100, "b") for _ in range(50))])
+    for tenant in range(100):
+        waiting.append(tenant, "a")
+    waiting.extend(100, ["b"] * 50)
     with waiting.only(Counted({100})):
         assert "".join(waiting.popleft() for _ in range(50)) == "b" * 50
     assert len(asked) <= 2 * 101

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 from yarl import URL
 
+from detent.domain.http_rules import template_warnings
 from detent.domain.job import JobSpec, TargetCredentials, TargetTls, TopicTarget, needs_of
 from detent.domain.registration import read_document
 from detent.domain.secret_ref import SecretRef
@@ -80,6 +81,15 @@ def test_targets_that_no_worker_can_send_to_are_refused(what: str) -> None:
     assert refused.value.pointer == pointer
     assert words in refused.value.message
     assert "hunter2" not in refused.value.message
+
+
+def test_what_looks_like_a_template_of_a_message_is_a_warning() -> None:
+    target = TopicTarget(url=REDIS, topic="o", key="{{ job }}", headers={"Day": "{{ at }}", "Token": SecretRef("t")})
+    assert template_warnings(JobSpec(target=target)) == [
+        f"{where} has {{{{, which is sent as it is: only HTTP targets have templates."
+        for where in ("target.key", "target.headers.Day")
+    ]
+    assert template_warnings(JobSpec(target=TopicTarget(url=REDIS, topic="queue:{eu}:orders"))) == []
 
 
 def test_a_payload_over_the_limit_of_the_broker_is_refused() -> None:

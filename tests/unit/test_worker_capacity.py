@@ -19,7 +19,7 @@ def over(worker: WorkerCapacity, runs: int, *, written: bool = True) -> None:
     for _ in range(runs):
         worker.over()
         if written:
-            worker.written()
+            worker.written(1)
 
 
 def test_as_many_wait_as_can_run_at_once(clock: list[float]) -> None:

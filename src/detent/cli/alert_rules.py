@@ -147,7 +147,7 @@ def get(name: str) -> None:
         Field("quiet_hours", "Quiet hours", quiet),
         Field("state", "State", _state(rule)),
         Field("open_alerts", "Open alerts", rule["open_alerts"]),
-        Field("last_sent_at", "Last sent", rule["last_sent_at"]),
+        Field("last_sent_at", "Last sent", rule["last_sent_at"], times.local_both(rule["last_sent_at"], times.now())),
         Field("last_error", "Last error", rule["last_error"]),
     )
     output.print_fields(rule, fields, identity="name")

@@ -100,7 +100,8 @@ def show(answer: Item) -> None:
         terminal = output.console()
         terminal.print(clean(f"{answer['description']} ({answer['timezone']})\n"), style="bold")
         marked = any(tick.get("skipped") for tick in answer["ticks"])
-        output.print_table(answer["ticks"], (*TICKS, SKIPPED) if marked else TICKS)
+        if answer["ticks"]:
+            output.print_table(answer["ticks"], (*TICKS, SKIPPED) if marked else TICKS)
     else:
         output.print_lines((tick["at"], tick["local"], _mark(tick)) for tick in answer["ticks"])
     if invocation().format == "text":

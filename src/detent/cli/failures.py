@@ -5,7 +5,7 @@ from __future__ import annotations
 import difflib
 import os
 import traceback
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import click
 
@@ -83,6 +83,7 @@ def _sentence(error: DetentError) -> str:
 
 def _usage(error: click.ClickException) -> str:
     text = _no_such_option(error) if isinstance(error, click.NoSuchOption) else error.format_message()
+    text = text if text.endswith((".", "?", "!")) else f"{text}."
     context = getattr(error, "ctx", None)
     if context is None:
         return text
@@ -90,11 +91,20 @@ def _usage(error: click.ClickException) -> str:
 
 
 def _no_such_option(error: click.NoSuchOption) -> str:
-    """Of the options that look alike, click names all; the nearest one is meant."""
-    near = difflib.get_close_matches(error.option_name, _options(error.ctx), n=1)
-    meant = SYNONYMS.get(error.option_name, ())
-    known = next((name for name in meant if name in _options(error.ctx)), near[0] if near else None)
+    """Of the options that look alike, click names all; the nearest one is meant. The leading hyphens are common to
+    all, so they are not compared: they would make any two short names alike."""
+    options = {name.removeprefix("--"): name for name in _options(error.ctx)}
+    given = error.option_name.lstrip("-")
+    meant = [name for name in SYNONYMS.get(error.option_name, ()) if name in options.values()]
+    near = [options[name] for name in difflib.get_close_matches(given, options, n=1)]
+    known = next(iter([*meant, *near, *_with_word(given, options)]), None)
     return f"No such option {error.option_name!r}." + (f" Did you mean {known!r}?" if known else "")
+
+
+def _with_word(given: str, options: Mapping[str, str]) -> list[str]:
+    """The option that has this word in its name, if it is the only one."""
+    found = [option for name, option in options.items() if given in name.split("-")]
+    return found if len(found) == 1 else []
 
 
 def _options(context: click.Context | None) -> list[str]:

@@ -12,6 +12,7 @@ from detent.cli.output import Item
 from detent.cli.run_view import progress_text
 from detent.cli.runs import argument, run
 from detent.cli.text import clean
+from detent.domain.counts import plural
 from detent.domain.text import visible_json
 
 __all__ = ["run"]  # with the verbs of the other module and of this one
@@ -40,7 +41,7 @@ NO_LINES = "This run has written no lines."
 def logs(run_id: str, follow: bool, attempt: int | None) -> None:
     """Show what a run has logged and printed, or what its command has written."""
     with connect() as client:
-        lines = LinePrinter()
+        lines = LinePrinter(run_id)
         if follow:
             for kind, document in client.follow_run_logs(run_id, attempt=attempt):
                 lines.show_event(kind, document)
@@ -58,7 +59,8 @@ def logs(run_id: str, follow: bool, attempt: int | None) -> None:
 class LinePrinter:
     """Prints lines one by one, and how many are missing between two of them."""
 
-    def __init__(self) -> None:
+    def __init__(self, run_id: str) -> None:
+        self._run_id = run_id
         self._attempt = 0
         self._number = 0
         self._terminal = output.console() if on_terminal() else None
@@ -68,8 +70,10 @@ class LinePrinter:
             print(visible_json(json.dumps({"event": kind, **document})), flush=True)
         elif kind == "line":
             self.show(document)
-        elif kind == "progress" and invocation().format == "text":
+        elif invocation().format == "text" and kind == "progress":
             output.say(progress_text(document))
+        elif invocation().format == "text" and kind == "end" and document["status"] is not None:
+            output.say(self._end(document["status"]))
 
     def show(self, line: Item) -> None:
         for note in self._notes(line):
@@ -92,7 +96,17 @@ class LinePrinter:
             self._number = 0
         missing = line["number"] - self._number - 1
         if missing > 0:
-            yield f"… {missing} {'line' if missing == 1 else 'lines'} left out"
+            yield f"… {plural(missing, 'line')} left out"
+
+    def _end(self, status: str) -> str:
+        """An attempt that was followed alone may be over before its run is."""
+        match status:
+            case "succeeded":
+                return "The run succeeded."
+            case "dead" | "cancelled":
+                verb = "is" if status == "dead" else "was"
+                return f"The run {verb} {status}: `detent run get {self._run_id}` shows why."
+        return f"The attempt is over; the run is {status}."
 
     def _print(self, line: Item) -> None:
         from rich.text import Text

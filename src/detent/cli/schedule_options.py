@@ -63,7 +63,10 @@ def with_parts(
         flag = PARTS[next(iter(given))]
         raise UsageError(f"{flag} is given without a schedule: give --cron, --every, --rrule, --at or --schedule too.")
     parts = {name: value if name == "after" else list(value) for name, value in given.items()}
-    return {**as_object(schedule, dialect), **parts}
+    whole = as_object(schedule, dialect)
+    if "after" in parts and "every" not in whole:
+        raise UsageError("--after is given without --every: it counts an interval from the end of the previous run.")
+    return {**whole, **parts}
 
 
 def as_object(schedule: str | dict[str, Any], dialect: str | None) -> dict[str, Any]:

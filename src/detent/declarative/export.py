@@ -14,7 +14,11 @@ from detent.domain.text import visible_json
 
 Format = Literal["yaml", "json"]
 
-_DEFAULTS = {field.name: field.default for field in msgspec.structs.fields(JobSpec)} | {"tags": []}
+# A field with an empty list or object as default has a factory of it.
+_DEFAULTS = {
+    field.name: field.default if field.default_factory is msgspec.NODEFAULT else field.default_factory()
+    for field in msgspec.structs.fields(JobSpec)
+}
 _TARGET_DEFAULTS = {"method": "POST", "headers": {}, "env": {}}
 
 

@@ -1,11 +1,11 @@
-"""Checks of an HTTP target at registration: its templates, its body and its statuses."""
+"""Checks of a target at registration: its templates, its body and its statuses. Only HTTP targets have templates."""
 
 from __future__ import annotations
 
 from msgspec import UNSET, UnsetType
 
 from detent.domain.http_statuses import check_statuses
-from detent.domain.job import HttpTarget, JobSpec, TargetStatuses
+from detent.domain.job import HttpTarget, JobSpec, TargetStatuses, TopicTarget
 from detent.domain.refusal import pointer_to
 from detent.domain.secret_ref import SecretRef
 from detent.domain.target_url import TargetError, check_url
@@ -65,11 +65,24 @@ def _templates(target: HttpTarget) -> list[tuple[str, Compiled]]:
 
 
 def template_warnings(spec: JobSpec) -> list[str]:
-    """Values that the ticks of a job will not find, so that all of them would fail."""
+    """Values that the ticks of a job will not find, so that all of them would fail; and placeholders in a message."""
+    if isinstance(spec.target, TopicTarget):
+        return _literal_warnings(spec.target)
     if not isinstance(spec.target, HttpTarget):
         return []
     named = [(pointer, one) for pointer, pieces in _templates(spec.target) for one in placeholders(pieces)]
     return list(dict.fromkeys(warning for where, one in named if (warning := _warning(spec, where, one))))
+
+
+def _literal_warnings(target: TopicTarget) -> list[str]:
+    """What looks like a template in the place of one."""
+    texts = {"target.topic": target.topic, "target.key": target.key or ""}
+    texts |= {f"target.headers.{name}": value for name, value in target.headers.items() if isinstance(value, str)}
+    return [
+        f"{where} has {{{{, which is sent as it is: only HTTP targets have templates."
+        for where, text in texts.items()
+        if is_template(text)
+    ]
 
 
 def _warning(spec: JobSpec, pointer: str, one: Placeholder) -> str | None:

@@ -29,7 +29,7 @@ def templated_key(job_id: UUID, name: str, template: str | None, timezone: str, 
     return f"{base}:{key.repeat}" if key.repeat else base
 
 
-def plain_key(job_id: UUID, time: int) -> str:
+def plain_key(job_id: UUID | str, time: int) -> str:
     """The key of a tick at `time` milliseconds whose job has no template: seconds since 1970, with milliseconds only
     if the tick has them."""
     seconds, thousandths = divmod(time, 1000)

@@ -74,10 +74,10 @@ class TenantShares:
 
     # --- what happens to a run, counted unless `alone` ---
 
-    def came(self, tenant: int) -> None:
-        """A run of the tenant now waits for a slot."""
+    def came(self, tenant: int, runs: int = 1) -> None:
+        """Runs of the tenant now wait for a slot."""
         present = self._present.get(tenant, 0)
-        self._present[tenant] = present + 1
+        self._present[tenant] = present + runs
         if not present:
             self._weight_present += self._weight_of(tenant)
 

@@ -54,6 +54,8 @@ class TickExplainer:
         job = await self._records.job(number)
         if at in ("last", "next"):
             present = await self.story(job_id, "now", tenant=tenant)
+            if present.facts.unknown is not None:
+                return present
             at = _neighbour(present.facts, at).isoformat()
         moment = _moment(at, job)
         reading = await self._store.ledger.read(number, (moment - MICROSECOND, moment))
@@ -69,14 +71,14 @@ class TickExplainer:
         kept = await self._store.ledger.kept_since()
         if kept is not None and moment < kept and job["created_at"] < kept and not reading.entries:
             return TickStory(job["id"], facts._replace(unknown=no_longer_kept(kept - MICROSECOND)), None)
-        segment = _in_force(reading)
+        segment, backfilled = _in_force(reading)
         if segment is None and reading.unread:
             return TickStory(
                 job["id"], facts._replace(unknown=reading.unread[0].why, entry=_only(reading.entries)), None
             )
         if segment is None:
             return TickStory(job["id"], facts._replace(after=await self._first_after(number, moment)), None)
-        facts = await self._with_rule(facts, number, segment)
+        facts = await self._with_rule(facts._replace(backfilled=backfilled), number, segment)
         if segment.schedule.delay is not None:
             facts = _of_delay(facts, reading, job)
         if not facts.is_tick:
@@ -231,11 +233,13 @@ def _only(entries: list[Entry]) -> Entry | None:
     return entries[0] if entries else None
 
 
-def _in_force(reading: Reading) -> LedgerSegment | None:
-    """The segment of the instant; that of a backfill only if there is no other and the tick has run."""
+def _in_force(reading: Reading) -> tuple[LedgerSegment | None, bool]:
+    """The segment of the instant; that of a backfill only if there is no other and the tick has run. And whether it is
+    that of a backfill."""
     regular = [segment for segment in reading.segments if not segment.optional]
-    backfilled = [segment._replace(optional=False) for segment in reading.segments if reading.entries]
-    return next(iter([*regular, *backfilled]), None)
+    if regular or not reading.segments or not reading.entries:
+        return next(iter(regular), None), False
+    return reading.segments[0]._replace(optional=False), True
 
 
 def _ticks(skips: list[Row]) -> set[datetime]:

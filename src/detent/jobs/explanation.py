@@ -57,8 +57,8 @@ class Facts(NamedTuple):
     """What is recorded about one instant of a job. `rule` None: no schedule was in force. `status` and `entry` are
     those of the tick, `run` is its run, `blocker` the run that kept it from starting. `pause`, `edit` and `deletion`
     are the changes of the job that skipped the tick. `fires_at` is the tick plus the job's jitter or the delay
-    of its staggered release. `replaced_by`: the tick whose run took the place of this one. `unknown` is the reason why
-    the schedule of that time cannot be read."""
+    of its staggered release. `backfilled`: it ran in a backfill, and no schedule was in force. `replaced_by`: the tick
+    whose run took the place of this one. `unknown`: why the schedule of that time cannot be read."""
 
     job: str
     at: datetime
@@ -68,6 +68,7 @@ class Facts(NamedTuple):
     rule: RuleInForce | None = None
     is_tick: bool = False
     fires_at: datetime | None = None
+    backfilled: bool = False
     before: datetime | None = None
     after: datetime | None = None
     status: str | None = None
@@ -119,7 +120,9 @@ class TickNarrator:
         yield f"{self.when(facts.at)} is a tick of {facts.job!r}. {self._rule(facts.rule)}"
         if mark is not None or facts.rule.schedule.timezone != "UTC":
             yield from self._notes(notes)
-        if facts.at <= facts.now and facts.status not in (PAUSED,):
+        if facts.backfilled:
+            yield self._backfill()
+        elif facts.at <= facts.now and facts.status not in (PAUSED,):
             yield self._leader()
         yield from self._fate()
 
@@ -160,6 +163,11 @@ class TickNarrator:
             return f"The nearest ticks are {near[0]} and {near[1]}."
         side = "after" if self.facts.before is None else "before"
         return f"The nearest tick is {near[0]}; there is none {'before' if side == 'after' else 'after'} that time."
+
+    def _backfill(self) -> str:
+        if self.facts.at > self.facts.created.at:
+            return "A backfill ran it: no schedule was in force."
+        return f"A backfill ran it: the job was created {self._done(self.facts.created)}."
 
     def _leader(self) -> str:
         leader = self.facts.leader
@@ -351,7 +359,8 @@ class TickNarrator:
 
     def _after_tick(self, moment: datetime) -> str:
         late = moment - self.facts.at
-        return f"{span(late)} after the tick" if late >= timedelta(0) else self.when(moment)
+        counted = late >= timedelta(0) and not self.facts.backfilled
+        return f"{span(late)} after the tick" if counted else f"at {self.when(moment)}"
 
     # --- words ---
 

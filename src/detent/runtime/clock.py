@@ -19,8 +19,7 @@ SAMPLES_KEPT = 6
 STEP_BACK = timedelta(milliseconds=100)
 
 
-def monotonic() -> float:
-    return time.monotonic()
+monotonic = time.monotonic
 
 
 def wall() -> datetime:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from itertools import groupby
+from operator import attrgetter
 
 from detent.store.cursors import Cursor
 from detent.worker.queues.book import QueueBook
@@ -14,6 +16,10 @@ LOWEST_FIRST_EVERY = 8
 # While very many ticks are due, one of this many places is for the tick that came due last: it does not wait for all
 # others.
 NEWEST_EVERY = 8
+
+
+_job_of: Callable[[Cursor], int] = attrgetter("job")
+_place_of: Callable[[Cursor], tuple[int, int]] = attrgetter("queue", "priority")
 
 
 class DueTicks:
@@ -33,11 +39,16 @@ class DueTicks:
     def tenants(self) -> Collection[int]:
         return self._order.tenants
 
-    def add(self, cursor: Cursor) -> None:
+    def add(self, cursors: Sequence[Cursor]) -> None:
         """A newer cursor of a job replaces one that waits."""
-        if cursor.job not in self._cursors:
-            self._order.append(self._book.tenant_of(cursor.queue), cursor.job, cursor.priority)
-        self._cursors[cursor.job] = cursor
+        known = self._cursors
+        new = [cursor for cursor in cursors if cursor.job not in known] if known else cursors
+        known.update(zip(map(_job_of, cursors), cursors, strict=True))
+        self._line_up(new)
+
+    def _line_up(self, cursors: Iterable[Cursor]) -> None:
+        for (queue, priority), some in groupby(cursors, _place_of):
+            self._order.extend(self._book.tenant_of(queue), list(map(_job_of, some)), priority)
 
     def discard(self, job: int) -> None:
         self._cursors.pop(job, None)
@@ -72,19 +83,15 @@ class DueTicks:
         lowest_first = self._batches % LOWEST_FIRST_EVERY == 0
         newest_every = NEWEST_EVERY if len(self._cursors) > BATCH else BATCH + 1
         while self._order and len(batch) < most:
-            newest = len(batch) % newest_every == newest_every - 1
-            job = self._order.popleft(lowest_first, newest)
-            if job in in_flight:
-                not_yet.append(job)
-            elif job in self._cursors:
-                cursor = in_flight[job] = self._cursors.pop(job)
-                batch.append(cursor)
-        for job in not_yet:
-            cursor = in_flight[job]
-            self._order.append(self._book.tenant_of(cursor.queue), job, cursor.priority)
+            for job in self._order.take(most - len(batch), lowest_first, newest_every):
+                if job in in_flight:
+                    not_yet.append(job)
+                elif job in self._cursors:
+                    cursor = in_flight[job] = self._cursors.pop(job)
+                    batch.append(cursor)
+        self._line_up(in_flight[job] for job in not_yet)
         return batch
 
     def _line_up_again(self) -> None:
         """Ticks that left the line without being sent, for whatever reason: they are due."""
-        for job, cursor in self._cursors.items():
-            self._order.append(self._book.tenant_of(cursor.queue), job, cursor.priority)
+        self._line_up(self._cursors.values())

@@ -8,8 +8,8 @@ from datetime import datetime
 
 from detent.cluster.membership import Membership
 from detent.domain.identity import RunKey, first_token
-from detent.scheduler.planning import FireMode, Planned, first_claim, tick_of
-from detent.store.cursors import Exceptional, Leap
+from detent.scheduler.planning import FireMode, first_claim, tick_of
+from detent.store.cursors import Advance, Exceptional, Leap
 from detent.telemetry import tracing, transitions
 from detent.telemetry.log import logger
 from detent.telemetry.metrics import Metrics
@@ -22,7 +22,7 @@ def observed() -> bool:
 
 
 def log_fired(
-    batch: Sequence[Planned],
+    batch: Sequence[Advance],
     exceptions: Mapping[int, Exceptional],
     membership: Membership,
     sent: datetime,
@@ -31,8 +31,8 @@ def log_fired(
 ) -> None:
     node, debug, tracer = membership.node, transitions.debug_enabled(), tracing.active
     for item in batch:
-        exception = exceptions.get(item.before.job)
-        key = RunKey(item.before.job, tick_of(item.before))
+        exception = exceptions.get(item.cursor.job)
+        key = RunKey(item.cursor.job, tick_of(item.cursor))
         if exception is not None and exception.lane is None:  # it became no run
             if debug:
                 event = "fire refused" if exception.why == "refused" else "tick skipped"
@@ -40,7 +40,7 @@ def log_fired(
             continue
         lane = 0 if exception is None else exception.lane or 0
         if debug:
-            claim = first_claim(item.before, lane, first_token(membership.incarnation))
+            claim = first_claim(item, lane, first_token(membership.incarnation))
             transitions.log_claim("run fired", claim, node, lane=lane, handed_off=handed_off and lane >= 0)
         if tracer is not None:
             tracer.fired(key, node, sent, answered, handed_off=handed_off and lane >= 0)

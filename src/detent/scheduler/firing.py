@@ -17,7 +17,7 @@ What a reply can say:
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from datetime import datetime
 from itertools import chain, compress
 from operator import attrgetter, not_
@@ -25,7 +25,6 @@ from operator import attrgetter, not_
 from detent.cluster.membership import Membership
 from detent.domain.identity import first_token
 from detent.domain.misfire import THRESHOLD
-from detent.domain.run import Claim
 from detent.domain.schedule import Schedule
 from detent.errors import DetentError
 from detent.runtime import failpoints
@@ -40,11 +39,11 @@ from detent.scheduler.fire_log import count_fired, log_fired, observed
 from detent.scheduler.handoff import Handoff, Reservation, WorkerWait
 from detent.scheduler.missed_ticks import MissedTicks
 from detent.scheduler.offering import OfferSender
-from detent.scheduler.planning import SHORTEST_PAUSE_MS, FireMode, Planned, TickPlanner, first_claim
+from detent.scheduler.planning import SHORTEST_PAUSE_MS, FireMode, TickPlanner, first_claim
 from detent.scheduler.set_aside import SetAside
 from detent.scheduler.upcoming import UpcomingTicks
 from detent.store import Store
-from detent.store.cursors import Cursor, Exceptional
+from detent.store.cursors import Advance, Cursor, Exceptional
 from detent.store.db import LockTimeout, OutcomeUnknown, Rejected
 from detent.telemetry.log import logger
 from detent.telemetry.metrics import Metrics
@@ -54,7 +53,9 @@ log = logger("firing")
 
 STATEMENTS = 2
 FINISH_SECONDS = 0.5
-_job_of = attrgetter("before.job")
+_job_of: Callable[[Advance], int] = attrgetter("cursor.job")
+_queue_of: Callable[[Advance], int] = attrgetter("cursor.queue")
+_priority_of: Callable[[Advance], int] = attrgetter("cursor.priority")
 
 
 class Firing:
@@ -104,6 +105,7 @@ class Firing:
         missed_before = self._clock.now() - THRESHOLD
         aside = self._aside if self._aside else None  # usually nothing is set aside: checked once, not for every tick
         suspended = self._book.suspended or None
+        due: list[Cursor] = []
         for cursor in cursors:
             if aside is not None and aside.holds(cursor):
                 continue
@@ -113,14 +115,15 @@ class Firing:
                 self._due.discard(cursor.job)
                 self.misses.add(cursor)
             else:
-                self._due.add(cursor)
+                due.append(cursor)
+        self._due.add(due)
         self.pump()
 
-    def run_late(self, cursors: Iterable[Cursor]) -> None:
+    def run_late(self, cursors: Sequence[Cursor]) -> None:
         """Missed ticks that are to run after all."""
         for cursor in cursors:
             self._run_late[cursor.job] = cursor
-            self._due.add(cursor)
+        self._due.add(cursors)
         self.pump()
 
     def prefetch(self, cursors: Iterable[Cursor]) -> None:
@@ -242,8 +245,7 @@ class Firing:
             planned = self._plan(batch, schedules)
         finally:
             self._planned(batch)
-        for mode in FireMode:
-            chosen = [item for item in planned if item.mode is mode]
+        for mode, chosen in planned.items():
             if chosen and mode is FireMode.DELAYED:
                 store, node = self._store.cursors, self._membership.node
                 chosen = await fixed_delay.ready(store, node, self._ticks, chosen, schedules)
@@ -258,31 +260,27 @@ class Firing:
     def _count_promised(self) -> None:
         self._wait.promised = sum(map(len, self._unplanned))
 
-    def _plan(self, cursors: Iterable[Cursor], schedules: dict[int, Schedule]) -> list[Planned]:
-        planned: list[Planned] = []
+    def _plan(self, cursors: Sequence[Cursor], schedules: dict[int, Schedule]) -> dict[FireMode, list[Advance]]:
         now = self._clock.now()
-        missed_before = now - THRESHOLD
-        catch_ups = self._catch_ups if self._catch_ups.busy else None
-        for cursor in cursors:
-            missed = cursor.fire_at is not None and cursor.fire_at < missed_before
-            if missed and self._run_late.get(cursor.job) != cursor:
-                self._answered(cursor.job)
-                self.misses.add(cursor)
-                continue
-            crowded = catch_ups is not None and catch_ups.pending(cursor.job)
-            try:
-                planned.append(self._planner.plan(cursor, schedules[cursor.schedule], now, crowded=crowded))
-            except Exception as error:
-                self.set_aside(cursor, error)
-        return planned
+        crowded = self._catch_ups.pending if self._catch_ups.busy else None
+        due = [cursor for cursor in cursors if not self._is_missed(cursor, now - THRESHOLD)]
+        return self._planner.plan_all(due, schedules, now, crowded, failed=self.set_aside)
+
+    def _is_missed(self, cursor: Cursor, before: datetime) -> bool:
+        """Whether its tick is missed, and has not been decided to run: then that is decided first."""
+        if cursor.fire_at is None or cursor.fire_at >= before or self._run_late.get(cursor.job) == cursor:
+            return False
+        self._answered(cursor.job)
+        self.misses.add(cursor)
+        return True
 
     # --- the fire itself ---
 
-    async def _fire_with_handoff(self, planned: list[Planned], mode: FireMode) -> None:
+    async def _fire_with_handoff(self, planned: Sequence[Advance], mode: FireMode) -> None:
         """Two statements at most: the runs that this node's worker takes at once, and those that wait in their queue.
         The worker's capacity is given by priority, statements are sent in the order of jobs."""
-        by_priority = sorted(planned, key=lambda item: -item.before.priority)
-        queues = [item.before.queue for item in by_priority]
+        by_priority = sorted(planned, key=_priority_of, reverse=True)
+        queues = list(map(_queue_of, by_priority))
         ours = self._worker.reserve(queues) if self._worker is not None else [False] * len(queues)
         for hand_off in (True, False):
             chosen = list(compress(by_priority, ours if hand_off else map(not_, ours)))
@@ -295,11 +293,11 @@ class Firing:
                 finally:
                     reservation.close()
 
-    async def _fire(self, batch: Sequence[Planned], mode: FireMode, reservation: Reservation) -> None:
+    async def _fire(self, batch: Sequence[Advance], mode: FireMode, reservation: Reservation) -> None:
         """A row that holds the others up, or breaks a constraint, is found by halving the batch. The cursor of a locked
         row is read again; one that breaks a constraint is set aside, and tried again later."""
 
-        async def send(some: Sequence[Planned]) -> None:
+        async def send(some: Sequence[Advance]) -> None:
             try:
                 await self._send(some, mode, reservation)
             except LockTimeout:
@@ -309,18 +307,18 @@ class Firing:
 
         await halve_until_alone(batch, send, self._not_fired_alone, (LockTimeout, Rejected))
 
-    async def _not_fired_alone(self, item: Planned, error: DetentError) -> None:
+    async def _not_fired_alone(self, item: Advance, error: DetentError) -> None:
         if isinstance(error, Rejected):
-            self.set_aside(item.before, error)
+            self.set_aside(item.cursor, error)
 
-    async def _send(self, batch: Sequence[Planned], mode: FireMode, reservation: Reservation) -> None:
+    async def _send(self, batch: Sequence[Advance], mode: FireMode, reservation: Reservation) -> None:
         sent = self._clock.now()
         try:
             exceptions = await self._store.cursors.fire(
                 self._membership.node,
                 self._membership.incarnation,
                 reservation.hand_off,
-                [item.advance for item in batch],
+                batch,
                 careful=mode is FireMode.CAREFUL,
                 patient=mode in (FireMode.PATIENT, FireMode.DELAYED),
             )
@@ -351,37 +349,42 @@ class Firing:
             log.warning("waiting runs are not ready yet", jobs=len(waiting) + len(keyed), error=str(error))
 
     def _fired(
-        self, batch: Sequence[Planned], mode: FireMode, reservation: Reservation, exceptions: dict[int, Exceptional]
+        self, batch: Sequence[Advance], mode: FireMode, reservation: Reservation, exceptions: dict[int, Exceptional]
     ) -> None:
-        claims: list[Claim] = []
-        queued: list[tuple[Cursor, int]] = []
-        moved: list[Cursor] = []
-        now, token = self._clock.now(), first_token(self._membership.incarnation)
-        for item in batch:
-            before, after, _ = item
-            exception = exceptions.get(before.job) if exceptions else None
-            if exception is not None and exception.why == "refused":
-                self._read_again([before.job], self._patience.pause(item) if mode is FireMode.PATIENT else None)
-                continue
-            self._answered(before.job)
-            lane = 0 if exception is None else exception.lane
-            self._patience.fired(item, now, ran=lane is not None)
-            moved.append(after)
-            if lane is None or lane < 0 or (exception is not None and exception.why is not None):
-                continue
-            if reservation.hand_off:
-                claims.append(first_claim(before, lane, token))
-            elif self._offers is not None:
-                queued.append((before, lane))
-        count_fired(self._metrics, self._membership, len(batch), len(moved), mode, exceptions)
+        fired = [item for item in batch if not self._refused(item, mode, exceptions)] if exceptions else batch
+        self._ticks.answered(map(_job_of, fired))
+        for item in fired if self._run_late else ():
+            self._run_late.pop(item.cursor.job, None)
+        self._note_late_runs(fired, exceptions)
+        count_fired(self._metrics, self._membership, len(batch), len(fired), mode, exceptions)
         if self._catch_ups.busy:
-            self._catch_ups.fired(cursor.job for cursor in moved)
-        reservation.accept(claims)
-        if queued and self._offers is not None:
-            self._offers.fired(queued, token)
-        elif moved and not reservation.hand_off and self._offers is None:
+            self._catch_ups.fired(map(_job_of, fired))
+        self._pass_on(_in_lanes(fired, exceptions), reservation)
+        if fired and not reservation.hand_off and self._offers is None:
             self._wakeups.runs_queued()
-        self._ticks.moved(moved)
+        self._ticks.fired(fired)
+
+    def _refused(self, item: Advance, mode: FireMode, exceptions: Mapping[int, Exceptional]) -> bool:
+        """Whether its tick was refused: then its cursor is read again."""
+        exception = exceptions.get(item.cursor.job)
+        if exception is None or exception.why != "refused":
+            return False
+        self._read_again([item.cursor.job], self._patience.pause(item) if mode is FireMode.PATIENT else None)
+        return True
+
+    def _note_late_runs(self, fired: Sequence[Advance], exceptions: Mapping[int, Exceptional]) -> None:
+        now = self._clock.now()
+        for item in fired if self._patience.concerned else ():
+            exception = exceptions.get(item.cursor.job)
+            self._patience.fired(item, now, ran=exception is None or exception.lane is not None)
+
+    def _pass_on(self, runs: Sequence[tuple[Advance, int]], reservation: Reservation) -> None:
+        """The runs that wait for nothing but a slot go to this node's worker, or are offered to others."""
+        token = first_token(self._membership.incarnation)
+        if reservation.hand_off:
+            reservation.accept([first_claim(item, lane, token) for item, lane in runs])
+        elif runs and self._offers is not None:
+            self._offers.fired([(item.cursor, lane) for item, lane in runs], token)
 
     # --- bookkeeping ---
 
@@ -398,3 +401,14 @@ class Firing:
     def set_aside(self, cursor: Cursor, error: Exception) -> None:
         self._answered(cursor.job)
         self._aside.add(cursor, error)
+
+
+def _in_lanes(fired: Sequence[Advance], exceptions: Mapping[int, Exceptional]) -> list[tuple[Advance, int]]:
+    """The ticks that became runs which wait for nothing but a slot, with their lanes."""
+    if not exceptions:  # nearly always
+        return [(item, 0) for item in fired]
+    found = [(item, exceptions.get(item.cursor.job, _USUAL)) for item in fired]
+    return [(item, one.lane) for item, one in found if one.lane is not None and one.lane >= 0 and one.why is None]
+
+
+_USUAL = Exceptional(0, 0, None)

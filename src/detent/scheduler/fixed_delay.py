@@ -20,26 +20,26 @@ from datetime import datetime
 
 from detent.domain.delay_rules import look_after
 from detent.domain.schedule import Schedule
-from detent.scheduler.planning import Planned, tick_of
+from detent.scheduler.planning import tick_of
 from detent.scheduler.upcoming import UpcomingTicks
-from detent.store.cursors import Cursor, CursorStore, DelayLook
+from detent.store.cursors import Advance, Cursor, CursorStore, DelayLook
 
 
 async def ready(
     store: CursorStore,
     node: int,
     ticks: UpcomingTicks,
-    planned: Sequence[Planned],
+    planned: Sequence[Advance],
     schedules: Mapping[int, Schedule],
-) -> list[Planned]:
+) -> list[Advance]:
     """Those that stand on their tick. The others are moved: they wait for the end of a run, or for their delay since
     it. Those whose cursor is locked stay in flight, so that they are read again after the batch."""
-    moved, busy = await store.look_at_delays(node, [_look(item.before, schedules) for item in planned])
-    waiting = [item.before for item in planned if item.before.job in moved]
+    moved, busy = await store.look_at_delays(node, [_look(item.cursor, schedules) for item in planned])
+    waiting = [item.cursor for item in planned if item.cursor.job in moved]
     for cursor in waiting:
         ticks.in_flight.pop(cursor.job, None)
     ticks.moved(cursor._replace(next_tick=moved[cursor.job], fire_at=moved[cursor.job]) for cursor in waiting)
-    return [item for item in planned if item.before.job not in moved and item.before.job not in busy]
+    return [item for item in planned if item.cursor.job not in moved and item.cursor.job not in busy]
 
 
 def _look(cursor: Cursor, schedules: Mapping[int, Schedule]) -> DelayLook:

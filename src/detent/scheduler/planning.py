@@ -4,8 +4,11 @@ Decided one cursor at a time, so that one that cannot be planned (a schedule thi
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import datetime, timedelta
 from enum import Enum
+from itertools import groupby
+from operator import attrgetter
 from typing import NamedTuple
 
 from detent.domain.delay_rules import next_look
@@ -37,19 +40,8 @@ class FireMode(Enum):
 
 # None: to be fired although it is late. An error: it cannot be decided.
 MissedTickPlan = Leap | Exception | None
-
-
-class Planned(NamedTuple):
-    """A tick to fire: the cursor as it is and as it will be."""
-
-    before: Cursor
-    after: Cursor
-    mode: FireMode
-
-    @property
-    def advance(self) -> Advance:
-        fire_at = self.after.fire_at if self.after.fire_at != self.after.next_tick else None
-        return Advance(self.before.job, tick_of(self.before), self.before.generation, self.after.next_tick, fire_at)
+# Whether a job is catching up.
+Crowded = Callable[[int], bool]
 
 
 class Blocked(NamedTuple):
@@ -78,9 +70,23 @@ class Patience:
     def __init__(self) -> None:
         self._blocked: dict[int, Blocked] = {}
 
+    @property
+    def concerned(self) -> bool:
+        """Whether late ticks of any job may be blocked."""
+        return bool(self._blocked)
+
+    def modes(
+        self, alike: Sequence[Cursor], following: datetime | None, now: datetime, crowded: Crowded | None
+    ) -> list[FireMode]:
+        """How to fire cursors with the same tick and time, decided at each try. As a rule each in the usual way, found
+        by looking at the first of them. `crowded`: whether a job is catching up; None: none is."""
+        if not self._blocked and crowded is None and not _previous_tick_may_be_late(alike[0], following, now):
+            return [_usual_mode(alike[0])] * len(alike)
+        return [self.mode(each, following, now, crowded=crowded is not None and crowded(each.job)) for each in alike]
+
     def mode(self, cursor: Cursor, following: datetime | None, now: datetime, *, crowded: bool = False) -> FireMode:
-        """How to fire a tick, decided at each try. `crowded`: its job is catching up."""
-        usual = FireMode.CAREFUL if cursor.bounded else FireMode.PLAIN
+        """How to fire a tick. `crowded`: its job is catching up."""
+        usual = _usual_mode(cursor)
         blocked = self._blocked.get(cursor.job)
         if following is None or (
             blocked is None and not crowded and not _previous_tick_may_be_late(cursor, following, now)
@@ -105,27 +111,25 @@ class Patience:
         blocked = self._blocked.get(job)
         return blocked is not None and blocked.pause_ms > SHORTEST_PAUSE_MS
 
-    def pause(self, planned: Planned) -> int:
+    def pause(self, advance: Advance) -> int:
         """Milliseconds before a refused tick is tried again: longer after each refusal, but a small part of its
         interval, or the pauses themselves would make it late."""
-        blocked = self._blocked.get(planned.before.job)
-        if blocked is None or planned.after.next_tick is None:
+        blocked = self._blocked.get(advance.cursor.job)
+        if blocked is None or advance.next_tick is None:
             return SHORTEST_PAUSE_MS
-        interval_ms = (planned.after.next_tick - tick_of(planned.before)).total_seconds() * 1000
+        interval_ms = (advance.next_tick - tick_of(advance.cursor)).total_seconds() * 1000
         longest = max(SHORTEST_PAUSE_MS, min(LONGEST_PAUSE_MS, int(interval_ms / TRIES_PER_INTERVAL)))
-        self._blocked[planned.before.job] = blocked._replace(pause_ms=min(longest, 2 * blocked.pause_ms))
+        self._blocked[advance.cursor.job] = blocked._replace(pause_ms=min(longest, 2 * blocked.pause_ms))
         return min(longest, blocked.pause_ms)
 
-    def fired(self, planned: Planned, now: datetime, *, ran: bool) -> None:
+    def fired(self, advance: Advance, now: datetime, *, ran: bool) -> None:
         """`ran`: its tick became a run, which may block the next one from now on; otherwise it was skipped, and the
         run that blocked it still blocks."""
-        if not self._blocked:
-            return
-        job = planned.before.job
-        if planned.after.next_tick is None or not is_late(planned.before, now, IN_TIME):
+        job = advance.cursor.job
+        if advance.next_tick is None or not is_late(advance.cursor, now, IN_TIME):
             self._blocked.pop(job, None)
         elif ran and (blocked := self._blocked.get(job)) is not None:
-            self._blocked[job] = _after_late_run(blocked, now - tick_of(planned.before))
+            self._blocked[job] = _after_late_run(blocked, now - tick_of(advance.cursor))
 
 
 def _after_late_run(blocked: Blocked, lag: timedelta) -> Blocked:
@@ -156,24 +160,64 @@ class TickPlanner:
         self._grace = grace
         self._followings: dict[int, Following] = {}
 
-    def plan(self, cursor: Cursor, schedule: Schedule, now: datetime, *, crowded: bool = False) -> Planned:
-        tick = tick_of(cursor)
-        following, jittered = self._following(cursor.schedule, schedule, tick)
-        fire_at = _fire_at(schedule, cursor.job, following) if jittered else following
-        # As _replace, at a third of its cost.
-        after = Cursor._make((cursor.job, following, fire_at, *cursor[3:]))
-        if following is None and schedule.delay is not None:
-            return self._delayed(cursor, schedule, now)
-        return Planned(cursor, after, self.patience.mode(cursor, following, now, crowded=crowded))
+    def plan_all(
+        self,
+        cursors: Iterable[Cursor],
+        schedules: Mapping[int, Schedule],
+        now: datetime,
+        crowded: Crowded | None,
+        failed: Callable[[Cursor, Exception], None],
+    ) -> dict[FireMode, list[Advance]]:
+        """Where these cursors move, by mode and in the order in which they are sent. Cursors that follow each other and
+        agree on what decides about their tick, as those of jobs that are due together mostly do, are planned as one;
+        one that cannot be planned fails alone."""
+        planned: dict[FireMode, list[Advance]] = {mode: [] for mode in FireMode}
+        for _, some in groupby(cursors, _what_decides):
+            self._plan_some(list(some), schedules, now, crowded, failed, planned)
+        return planned
 
-    def _delayed(self, cursor: Cursor, schedule: Schedule, now: datetime) -> Planned:
-        """The cursor moves to the next look at the run that is fired."""
-        look = next_look(schedule, max(now, tick_of(cursor)))
-        return Planned(cursor, cursor._replace(next_tick=look, fire_at=look), FireMode.DELAYED)
+    def _plan_some(
+        self,
+        alike: Sequence[Cursor],
+        schedules: Mapping[int, Schedule],
+        now: datetime,
+        crowded: Crowded | None,
+        failed: Callable[[Cursor, Exception], None],
+        planned: dict[FireMode, list[Advance]],
+    ) -> None:
+        try:
+            modes, advances = self._plan_alike(alike, schedules[alike[0].schedule], now, crowded)
+        except Exception as error:
+            if len(alike) == 1:
+                failed(alike[0], error)
+            else:
+                for cursor in alike:
+                    self._plan_some([cursor], schedules, now, crowded, failed, planned)
+            return
+        if modes.count(modes[0]) == len(modes):
+            planned[modes[0]] += advances
+            return
+        for mode, advance in zip(modes, advances, strict=True):
+            planned[mode].append(advance)
+
+    def _plan_alike(
+        self, alike: Sequence[Cursor], schedule: Schedule, now: datetime, crowded: Crowded | None
+    ) -> tuple[list[FireMode], list[Advance]]:
+        tick = tick_of(alike[0])
+        following, jittered = self._following(alike[0].schedule, schedule, tick)
+        if following is None and schedule.delay is not None:
+            # They move to the next look at the run that is fired.
+            look = next_look(schedule, max(now, tick))
+            return [FireMode.DELAYED] * len(alike), [Advance(cursor, look, look) for cursor in alike]
+        if jittered:
+            advances = [Advance(cursor, following, _fire_at(schedule, cursor.job, following)) for cursor in alike]
+        else:
+            advances = [Advance(cursor, following, following) for cursor in alike]
+        return self.patience.modes(alike, following, now, crowded), advances
 
     def _following(self, number: int, schedule: Schedule, tick: datetime) -> tuple[datetime | None, bool]:
-        """The tick after, and whether the schedule spreads its jobs. Jobs that are due together mostly share schedule
-        and tick; computing it for each took a twentieth of what a run cost."""
+        """The tick after, and whether the schedule spreads its jobs: remembered, because a herd comes in many
+        batches."""
         known = self._followings.get(number)
         if known is not None and known.schedule is schedule and known.tick == tick:
             return known.following, known.jittered
@@ -209,20 +253,28 @@ class TickPlanner:
         return Leap(cursor, decision.next_tick, fire_at, passed, decision.missed, suspended=True)
 
 
+_what_decides: Callable[[Cursor], object] = attrgetter("schedule", "next_tick", "fire_at", "bounded")
+
+
 def tick_of(cursor: Cursor) -> datetime:
     assert cursor.next_tick is not None
     return cursor.next_tick
 
 
-def first_claim(cursor: Cursor, lane: int, token: int) -> Claim:
+def first_claim(advance: Advance, lane: int, token: int) -> Claim:
     """The claim on a run that was handed off as it was fired."""
-    return Claim(cursor.job, lane, tick_of(cursor), 0, token, cursor.revision, 1, 0, cursor.once, False, cursor.queue)
+    fired = advance.cursor
+    return Claim(fired.job, lane, tick_of(fired), 0, token, fired.revision, 1, 0, fired.once, False, fired.queue)
 
 
-def _previous_tick_may_be_late(cursor: Cursor, following: datetime, now: datetime) -> bool:
+def _usual_mode(cursor: Cursor) -> FireMode:
+    return FireMode.CAREFUL if cursor.bounded else FireMode.PLAIN
+
+
+def _previous_tick_may_be_late(cursor: Cursor, following: datetime | None, now: datetime) -> bool:
     """If ticks are more than twice as far apart as this one is late, the previous tick was on time: a run of it that is
     still unfinished would have overlapped in any case."""
-    return is_late(cursor, now) and following - tick_of(cursor) <= 2 * (now - tick_of(cursor))
+    return following is not None and is_late(cursor, now) and following - tick_of(cursor) <= 2 * (now - tick_of(cursor))
 
 
 def is_late(cursor: Cursor, now: datetime, least: timedelta = LATE) -> bool:

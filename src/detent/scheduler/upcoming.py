@@ -6,14 +6,14 @@ with the later tick is newer.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from datetime import datetime, timedelta
 
 from detent.domain.identity import from_milliseconds, milliseconds
 from detent.runtime.clock import DatabaseClock
 from detent.runtime.wakeups import Wakeups
 from detent.scheduler.wheel import TimingWheel
-from detent.store.cursors import Cursor
+from detent.store.cursors import Advance, Cursor
 from detent.telemetry.log import logger
 
 log = logger("scheduler")
@@ -40,8 +40,7 @@ class UpcomingTicks:
         """Drop the cursors of all other partitions."""
         lost, self._led = self._led - partitions, partitions
         if lost:
-            for job in [job for job, cursor in self._known.items() if cursor.partition in lost]:
-                self._drop(job)
+            self._drop_all([job for job, cursor in self._known.items() if cursor.partition in lost])
 
     def admit(self, cursors: Iterable[Cursor]) -> None:
         """Take in what was read, or what a fire has moved."""
@@ -54,6 +53,25 @@ class UpcomingTicks:
         now, horizon = self._clock.milliseconds(), self._clock.now() + self._window
         for cursor in cursors:
             self._admit(cursor, horizon, now + pauses[cursor.job] if cursor.job in pauses else 0)
+
+    def answered(self, jobs: Iterable[int]) -> None:
+        """No statement about their cursors is under way any more."""
+        for job in jobs:
+            self.in_flight.pop(job, None)
+
+    def fired(self, advances: Iterable[Advance]) -> None:
+        """These ticks have fired. Most jobs have no other tick within the window, and are known again when the window
+        reaches it."""
+        horizon = self._clock.now() + self._window
+        gone: list[int] = []
+        for advance in advances:
+            cursor, _, fire_at = advance
+            if (fire_at is None or fire_at > horizon) and self._known.get(cursor.job) is cursor:
+                gone.append(cursor.job)
+            else:
+                self._admit(advance.moved, horizon)
+        self._drop_all(gone)
+        self._wakeups.cursors_moved()
 
     def moved(self, cursors: Iterable[Cursor]) -> None:
         """Their ticks have fired; these are the moved cursors."""
@@ -112,6 +130,12 @@ class UpcomingTicks:
         self._known.pop(job, None)
         self._wheel.discard(job)
         self._postponed.discard(job)
+
+    def _drop_all(self, jobs: Sequence[int]) -> None:
+        for job in jobs:
+            del self._known[job]
+        self._wheel.discard_all(jobs)
+        self._postponed.difference_update(jobs)
 
     def _turn_back(self, now: int) -> None:
         """The database's clock stepped back, and a wheel cannot: everything in it would count as due."""

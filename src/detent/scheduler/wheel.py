@@ -24,6 +24,8 @@ oracle in the tests.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 WIDTHS = (10, 1_000, 60_000, 3_600_000, 86_400_000)
 
 
@@ -65,6 +67,11 @@ class TimingWheel:
         del slot.due[key]
         if not slot.due:
             del self._levels[level][number]
+
+    def discard_all(self, keys: Iterable[int]) -> None:
+        """Of which few are in the wheel."""
+        for key in self._where.keys() & keys:
+            self.discard(key)
 
     def advance(self, now: int) -> list[int]:
         """Move the present to `now` and take out every key due by then, earlier slots first."""

@@ -233,6 +233,8 @@ async def _summary(connection: Connection, row: Row, shown: int) -> AlertSummary
     (found,) = await connection.fetch(sql.alert.READ_CONTENT.text, row["alert"], shown)
     values = dict(found)
     kinds, jobs = (msgspec.json.decode(values.pop(name) or "[]") for name in ("kinds", "shown"))
+    for job in jobs:  # JSON of PostgreSQL writes the offset +00:00; all other times of a message end with Z
+        job["scheduled_at"] = datetime.fromisoformat(job["scheduled_at"]) if job["scheduled_at"] else None
     return AlertSummary(row["alert"], at=row["at"], kinds=kinds, shown=jobs, **values)
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
+from operator import itemgetter
 from typing import NamedTuple
 
 from detent.domain.misfire import MAX_MISSED, RUN_ONCE, CatchUp, MissedRange
@@ -40,13 +41,21 @@ class Cursor(NamedTuple):
 
 
 class Advance(NamedTuple):
-    """A tick to fire. The cursor must be at (tick, generation), and moves to (next_tick, fire_at)."""
+    """A tick to fire: the cursor where it must be, and where it moves to."""
 
-    job: int
-    tick: datetime
-    generation: int
+    cursor: Cursor
     next_tick: datetime | None
     fire_at: datetime | None
+
+    @property
+    def moved(self) -> Cursor:
+        # As _replace, at a third of its cost.
+        return Cursor._make((self.cursor.job, self.next_tick, self.fire_at, *self.cursor[3:]))
+
+
+_job_of, _tick_of, _generation_of = (
+    itemgetter(Cursor._fields.index(name)) for name in ("job", "next_tick", "generation")
+)
 
 
 class Exceptional(NamedTuple):
@@ -151,9 +160,10 @@ class CursorStore:
         """Turn a batch of ticks, sorted by job, into runs. `hand_off`: this node owns the runs immediately.
         `careful`: for bounded jobs; skips locked cursors. `patient`: as careful, and a tick without a free lane
         stays due."""
-        jobs, ticks, generations, nexts, fire_ats = zip(*batch, strict=True)
+        cursors, nexts, fire_ats = zip(*batch, strict=True)
+        jobs, ticks, generations = (list(map(column, cursors)) for column in (_job_of, _tick_of, _generation_of))
         by = (node, incarnation, node if hand_off else None)
-        later = fire_ats if any(fire_ats) else None
+        later = None if fire_ats == nexts else fire_ats
         if careful or patient:
             batched: tuple[object, ...] = (jobs, ticks, generations, nexts, later, patient)
             rows = await self._database.fetch_guarded(PoolName.FIRE, sql.cursor.FIRE_CAREFUL, "S4", "S5", *by, *batched)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from datetime import datetime
-from operator import attrgetter
+from operator import attrgetter, itemgetter
 from typing import NamedTuple, TypeVar
 
 from detent.domain.identity import FIRST_TASK_LANE
@@ -39,6 +39,7 @@ class Settlement(NamedTuple):
 
 _claim_of: Callable[[Settlement], Claim] = attrgetter("claim")
 _job_of: Callable[[Settlement], int] = attrgetter("claim.job")
+_key_of: Callable[[Claim], tuple[object, ...]] = itemgetter(slice(5))
 
 
 def settle_statements(batch: Sequence[Settlement]) -> Iterator[tuple[Statement, Columns]]:
@@ -54,7 +55,7 @@ def settle_statements(batch: Sequence[Settlement]) -> Iterator[tuple[Statement, 
 def by_kind(batch: Sequence[Item], claim_of: Callable[[Item], Claim]) -> list[tuple[bool, Sequence[Item]]]:
     """The runs that are not of tasks, and those that are, as far as there are any: each has its own statements."""
     of_tasks = [claim_of(item).lane >= FIRST_TASK_LANE for item in batch]
-    if not any(of_tasks) or all(of_tasks):
+    if len(set(of_tasks)) < 2:
         return [(of_tasks[0], batch)] if batch else []
     pairs = list(zip(of_tasks, batch, strict=True))
     return [(kind, [item for is_task, item in pairs if is_task is kind]) for kind in (False, True)]
@@ -63,6 +64,9 @@ def by_kind(batch: Sequence[Item], claim_of: Callable[[Item], Claim]) -> list[tu
 def _one_of_each_job(batch: Sequence[Settlement]) -> Iterator[Sequence[Settlement]]:
     """Sorted by job, as the statement needs it. Only jobs that allow overlap have several runs."""
     left = sorted(batch, key=_job_of)
+    if len(set(map(_job_of, left))) == len(left):
+        yield left
+        return
     while left:
         first_of = {item.claim.job: item for item in reversed(left)}
         if len(first_of) == len(left):
@@ -99,4 +103,4 @@ def _is_plain(item: Settlement) -> bool:
 
 def key_columns(claims: Sequence[Claim]) -> tuple[Sequence[object], ...]:
     """By which statements name runs: job, lane, scheduled_at, serial, token."""
-    return tuple(zip(*((c.job, c.lane, c.scheduled_at, c.serial, c.token) for c in claims), strict=True))
+    return tuple(zip(*map(_key_of, claims), strict=True))

@@ -221,7 +221,7 @@ def _buckets(spans: Distribution) -> tuple[list[tuple[str, float]], float]:
     buckets: list[tuple[str, float]] = [
         (repr(float(bound)), count) for bound, count in zip(spans.bounds, spans.counts, strict=True)
     ]
-    return [*buckets, ("+Inf", spans.count)], spans.total.total_seconds()
+    return [*buckets, ("+Inf", spans.count)], spans.total
 
 
 def _membership(member: bool, answers: bool) -> Iterator[Metric]:

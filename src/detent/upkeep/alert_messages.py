@@ -189,7 +189,8 @@ def mail_content(notice: AlertNotice, sender: str, to: list[str]) -> bytes:
     message, domain = EmailMessage(), sender.rpartition("@")[2]
     message["From"] = sender
     message["To"] = ", ".join(to)
-    message["Subject"] = one_line(f"[detent] {notice.content['severity']}: {notice.rule}: {headline(notice)}", 200)
+    urgency = "" if notice.event in ("recovered", "passed") else f"{notice.content['severity']}: "
+    message["Subject"] = one_line(f"[detent] {urgency}{notice.rule}: {headline(notice)}", 200)
     message["Date"] = format_datetime(notice.at - notice.age)
     message["Message-ID"] = f"<{message_id(notice)}@{domain}>"
     message["References"] = f"<{alert_key(notice)}@{domain}>"

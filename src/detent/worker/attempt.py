@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping, Sequence
+from collections.abc import Awaitable, Mapping, Sequence
 
 from msgspec import UNSET
 
 from detent.cluster.membership import Membership
 from detent.domain.identity import MANUAL
-from detent.domain.job import HttpTarget, JobSpec, TargetKind, kind_of
-from detent.domain.run import Cancelled, Claim, Failed, NotBegun, Outcome
+from detent.domain.job import Definition, HttpTarget, JobSpec, TargetKind, kind_of
+from detent.domain.run import Call, Cancelled, Claim, Failed, NotBegun, Outcome
 from detent.errors import Unavailable
 from detent.runtime.clock import DatabaseClock
 from detent.runtime.service import Batcher
@@ -28,7 +28,7 @@ from detent.worker.deadlines import Deadlines
 from detent.worker.definitions import payload_fault, with_own_payload
 from detent.worker.execute import Runner, call_of, execute
 from detent.worker.held import HeldRun, HeldRuns, expire, is_running
-from detent.worker.promotion import Promoter
+from detent.worker.promotion import WAITING_POLICIES
 from detent.worker.returns import Returns
 from detent.worker.secret_providers import SecretFault
 from detent.worker.secrets import SecretValues
@@ -64,7 +64,7 @@ class Attempts:
         self._returns = returns
         self._secrets = secrets
         self._callbacks = callbacks
-        self._breakers = breakers
+        self.breakers = breakers
         self._metrics = metrics
         self._deadlines: Deadlines[HeldRun] = Deadlines(is_running, expire)
         self._note_start = Batcher(self._start_all)
@@ -80,12 +80,9 @@ class Attempts:
         would occur again each time."""
         held.begun = True
         outcome: Outcome | NotBegun | None
-        fault: str | None = None
         try:
-            if held.claim.serial >= MANUAL:
-                held.definition = await with_own_payload(self._store, held.claim, held.definition)
-                fault = await payload_fault(held.claim, held.definition)
-            outcome = await self._try(held) if fault is None else Failed(fault, retryable=False)
+            call = self._call_at_once(held) or await self._prepare(held)
+            outcome = await self._begin(held, call) if isinstance(call, Call) else call
         except asyncio.CancelledError:
             if held.stop:
                 outcome = Cancelled("cancelled while it ran")
@@ -106,9 +103,8 @@ class Attempts:
             self._settle(held, outcome)
 
     def ended(self, held: HeldRun) -> None:
-        """However the attempt ended, the run is now with the settler, given back, or left to reconciling."""
-        held.task = None
-        if not held.over and not self._capacity.closed:
+        """The attempt ended without an outcome: so the run is settled here, or left to reconciling."""
+        if not self._capacity.closed:
             if held.called:
                 self._settle(held, Failed("The worker was interrupted while it called the target."))
             elif held.stop:
@@ -119,8 +115,34 @@ class Attempts:
     def close(self) -> None:
         self._deadlines.close()
 
-    async def _try(self, held: HeldRun) -> Outcome | NotBegun | None:
-        """None: this node no longer holds the run."""
+    def _call_at_once(self, held: HeldRun) -> Call | None:
+        """The call of a run for which nothing has to be read, asked or recorded before, which is usual. Written out
+        here, because it is done for every run."""
+        claim, definition = held.claim, held.definition
+        if definition is None or claim.serial >= MANUAL or claim.cancel or claim.once or claim.crashes:
+            return None
+        spec = definition.spec
+        target = spec.target
+        if (
+            spec.expect_start_within is not None
+            or self._secrets.concern(definition)
+            or (type(target) is HttpTarget and target.callback is not UNSET)
+            or not self._membership.trusted
+        ):
+            return None
+        try:
+            return call_of(claim, definition)
+        except Exception:
+            return None  # the other way says what is wrong with it
+
+    async def _prepare(self, held: HeldRun) -> Call | Outcome | None:
+        """The call of any run, or its outcome without one. None: this node no longer holds the run."""
+        fault: str | None = None
+        if held.claim.serial >= MANUAL:
+            held.definition = await with_own_payload(self._store, held.claim, held.definition)
+            fault = await payload_fault(held.claim, held.definition)
+        if fault is not None:
+            return Failed(fault, retryable=False)
         claim, definition = held.claim, held.definition
         if definition is None:
             return Failed("The job's definition is gone, or this version cannot read it.", retryable=False)
@@ -138,6 +160,10 @@ class Attempts:
             call = call_of(claim, definition)
         except Exception as error:
             return Failed(f"The call of this run could not be prepared: {describe(error)}", retryable=False)
+        return await self._complete(call, definition)
+
+    async def _complete(self, call: Call, definition: Definition) -> Call | Failed | None:
+        """The call with what is asked for just before it: secrets, and what its target reports with."""
         if self._secrets.concern(definition):
             try:
                 call = await self._secrets.fill(call, definition, self._clock.now())
@@ -148,21 +174,35 @@ class Attempts:
         target = definition.spec.target
         if type(target) is HttpTarget and target.callback is not UNSET:
             filled = await self._callbacks.fill(call)
-            if isinstance(filled, Failed) or self._is_lost():
-                return filled if isinstance(filled, Failed) else None
-            call = filled
+            return None if isinstance(filled, Call) and self._is_lost() else filled
+        return call
+
+    def _begin(self, held: HeldRun, call: Call) -> Awaitable[Outcome | NotBegun]:
+        """Call the target: awaited at once, and by the task that is to be interrupted with the run."""
         accepted, held.started = held.started, self._clock.now()
-        self._metrics.starts += 1
-        if kind_of(definition.spec.target) in self._timed:
-            self._deadlines.add(held, definition.spec.timeout_seconds)
-        if transitions.debug_enabled():
-            transitions.log_claim("run started", claim, self._membership.node, job=definition.name)
         held.called = True
+        self._metrics.starts += 1
+        if held.waited:
+            self._watch(held)
+        if transitions.debug_enabled():
+            transitions.log_claim("run started", held.claim, self._membership.node, job=call.job)
         if tracing.active is None:
-            return await execute(call, self._runners)
-        return await tracing.active.attempt(
+            return execute(call, self._runners)
+        return tracing.active.attempt(
             call, accepted, held.started, lambda traced: execute(traced, self._runners), self._clock.now
         )
+
+    def waits(self, held: HeldRun) -> None:
+        """This run did not end in the pass of the event loop in which its slot began it. Only now does its time limit
+        have to be watched: nothing can interrupt a run that never waits."""
+        held.waited = True
+        if held.called and is_running(held):
+            self._watch(held)
+
+    def _watch(self, held: HeldRun) -> None:
+        definition = held.definition
+        if definition is not None and kind_of(definition.spec.target) in self._timed:
+            self._deadlines.add(held, definition.spec.timeout_seconds)
 
     def _is_lost(self) -> bool:
         return not self._membership.trusted
@@ -195,10 +235,10 @@ class Attempts:
     def put_off(self, held: HeldRun) -> bool:
         """Return a run whose host is not to be called now, before it has a slot: thousands may be due for a host that
         does not answer. A run that is to be cancelled does not wait for its host."""
-        if not self._breakers.may_put_off or held.definition is None or held.claim.cancel or held.stop:
+        if held.definition is None or held.claim.cancel or held.stop:
             return False
         host = host_of(held.definition.spec.target, held.definition.tenant)
-        seconds = 0.0 if host is None else self._breakers.waiting_time(host)
+        seconds = 0.0 if host is None else self.breakers.waiting_time(host)
         if not seconds:
             return False
         held.begun = True
@@ -216,8 +256,9 @@ class Attempts:
         if held.stop or held.expired or (isinstance(outcome, Failed) and outcome.outcome == "timeout"):
             self.left_behind = True
         self._capacity.over()
-        spec, name = (held.definition.spec, held.definition.name) if held.definition is not None else (None, None)
-        held.followed = Promoter.concerns(spec)
+        definition = held.definition
+        spec, name = (None, None) if definition is None else (definition.spec, definition.name)
+        held.followed = spec is not None and spec.concurrent_policy in WAITING_POLICIES
         self._settler.add(held.claim, spec, outcome, held.started, self._clock.now(), name)
 
 

@@ -56,8 +56,8 @@ class WorkerCapacity:
         self._unwritten += 1
         self._over += 1
 
-    def written(self) -> None:
-        self._unwritten -= 1
+    def written(self, runs: int) -> None:
+        self._unwritten -= runs
 
     def _measure_pace(self) -> None:
         now = monotonic()

@@ -73,12 +73,17 @@ class Definitions:
         self._known: OrderedDict[Key, Definition] = OrderedDict()
         self.bytes = 0
 
-    def get(self, claim: Claim) -> Definition | None:
-        key = (claim.job, claim.revision)
-        known = self._known.get(key)
-        if known is not None:
-            self._known.move_to_end(key)
-        return known
+    def fill(self, some: Iterable[HeldRun]) -> list[HeldRun]:
+        """Give these runs their definitions; returns those whose definition has to be read."""
+        known, unknown = self._known, []
+        for held in some:
+            key = (held.claim.job, held.claim.revision)
+            definition = held.definition = known.get(key)
+            if definition is None:
+                unknown.append(held)
+            else:
+                known.move_to_end(key)
+        return unknown
 
     async def read(self, wanted: Iterable[Key]) -> dict[Key, Definition]:
         """The wanted definitions, without those that no longer exist or that this version cannot read."""
@@ -120,9 +125,9 @@ class DefinitionLoader:
         self._ahead: asyncio.Task[None] | None = None
         self._wanted_soon: deque[Key] = deque(maxlen=MAX_AHEAD)
 
-    def knows(self, held: HeldRun) -> bool:
-        held.definition = self._definitions.get(held.claim)
-        return held.definition is not None
+    def fill(self, some: Sequence[HeldRun]) -> list[HeldRun]:
+        """Give these runs their definitions; returns those whose definition has to be read."""
+        return self._definitions.fill(some)
 
     def load(self, unknown: Sequence[HeldRun]) -> None:
         if unknown:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping
+from datetime import datetime
 from functools import partial
 
 import msgspec
@@ -25,31 +26,54 @@ Runner = Callable[[Call], Awaitable[Outcome | NotBegun]]
 
 windows = Windows()
 
+# Of a run id, at its end: the number of its job.
+JOB_DIGITS = 12
 OVERDUE = kinds_of(TimeoutError())
 ASKED = f"{Retry.__module__}.{Retry.__qualname__}"
 """A handler that raises it is retried, whatever else its job retries."""
 
 
+class TickTexts:
+    """The parts of run ids and idempotency keys that runs of the same tick share. A batch has mostly one tick: computed
+    for each run, they were a tenth of what it cost the node."""
+
+    def __init__(self) -> None:
+        self._tick: datetime | None = None
+        self._parts = ("", "")
+
+    def of(self, tick: datetime) -> tuple[str, str]:
+        """What comes before the job's number in the id of a run, and after the job's id in its key."""
+        if tick != self._tick:
+            time = milliseconds(tick)
+            self._tick, self._parts = tick, (run_id_text(0, time, 0)[:-JOB_DIGITS], plain_key("", time))
+        return self._parts
+
+
+_texts = TickTexts()
+
+
 def call_of(claim: Claim, definition: Definition) -> Call:
     job_id, name, spec = definition[:3]
     job, serial, scheduled_at = claim.job, claim.serial, claim.scheduled_at
-    time = milliseconds(scheduled_at)
+    text = str(job_id)
     if serial or spec.idempotency_key_template is not None:
+        run = run_id_text(job, milliseconds(scheduled_at), serial)
         key = idempotency_key(job_id, name, spec, RunKey(job, scheduled_at, serial))
     else:  # nearly always
-        key = plain_key(job_id, time)
+        before, after = _texts.of(scheduled_at)
+        run, key = f"{before}{job:012x}", text + after
     return Call(
-        job_id=str(job_id),
-        job=name,
-        run_id=run_id_text(job, time, serial),
-        scheduled_at=scheduled_at,
-        attempt=claim.attempt,
-        idempotency_key=key,
-        token=claim.token,
-        payload=spec.payload,
-        target=spec.target,
-        timeout_seconds=spec.timeout_seconds,
-        tenant=definition.tenant,
+        text,
+        name,
+        run,
+        scheduled_at,
+        claim.attempt,
+        key,
+        claim.token,
+        spec.payload,
+        spec.target,
+        spec.timeout_seconds,
+        definition.tenant,
         window=partial(windows.start, claim, definition),
         mask=literal_mask(spec.target),
         timezone=spec.timezone,
@@ -57,18 +81,21 @@ def call_of(claim: Claim, definition: Definition) -> Call:
     )
 
 
-async def execute(call: Call, runners: Mapping[TargetKind, Runner]) -> Outcome | NotBegun:
+def execute(call: Call, runners: Mapping[TargetKind, Runner]) -> Awaitable[Outcome | NotBegun]:
     """Call the target. From here on it counts as called, unless its runner returns `NotBegun`: whatever it raises is a
     failed attempt. Only a cancellation of this task, by request or at the deadline, is raised to the caller, which
     knows the reason."""
-    kind = kind_of(call.target)
-    runner = runners.get(kind)
-    if runner is None:
-        return Failed(f"This worker cannot run {kind} targets.", retryable=False)
-    if call.mask is None:
-        return await _call(call, runner)
-    with hiding(call.mask):
-        return masked(await _call(call, runner), call.mask)
+    runner = runners.get(kind_of(call.target), _no_runner)
+    return _call(call, runner) if call.mask is None else _call_masked(call, runner, call.mask)
+
+
+async def _no_runner(call: Call) -> Outcome:
+    return Failed(f"This worker cannot run {kind_of(call.target)} targets.", retryable=False)
+
+
+async def _call_masked(call: Call, runner: Runner, mask: Mask) -> Outcome | NotBegun:
+    with hiding(mask):
+        return masked(await _call(call, runner), mask)
 
 
 async def _call(call: Call, runner: Runner) -> Outcome | NotBegun:

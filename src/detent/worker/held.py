@@ -6,7 +6,7 @@ and the rest of a cancellation is absorbed when that run ends."""
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from datetime import datetime
 
 from detent.domain.identity import FIRST_TASK_LANE, RunKey
@@ -19,7 +19,7 @@ class HeldRun:
 
     __slots__ = (
         *("alone", "begun", "called", "claim", "definition", "expired", "followed", "over"),
-        *("started", "stop", "task", "tenant"),
+        *("started", "stop", "task", "tenant", "waited"),
     )
 
     def __init__(self, claim: Claim, started: datetime, tenant: int = 0) -> None:
@@ -36,6 +36,8 @@ class HeldRun:
         self.alone = False
         self.stop = False
         self.expired = False
+        # It did not end in the pass of the event loop in which it began: its time limit is watched.
+        self.waited = False
         # Its outcome is with the settler.
         self.over = False
         # Another run of its job may wait for its end.
@@ -63,6 +65,15 @@ class HeldRuns:
         yield from self._tasks.values()
         for some in (*self._others.values(), *self._former.values()):
             yield from some
+
+    def add_all(self, some: Iterable[HeldRun]) -> None:
+        first = self._first
+        for held in some:
+            claim = held.claim
+            if claim.job in first or claim.lane >= FIRST_TASK_LANE:
+                self.add(held)
+            else:  # nearly always
+                first[claim.job] = held
 
     def add(self, held: HeldRun) -> None:
         """Replaces one that is here already under the same claim."""
@@ -103,13 +114,23 @@ class HeldRuns:
         first = self._first.get(job)
         return () if first is None else (first, *self._others.get(job, ()))
 
+    def remove_all(self, claims: Iterable[Claim]) -> list[HeldRun]:
+        """Returns those that were here."""
+        gone: list[HeldRun] = []
+        first, others = self._first, self._others
+        for claim in claims:
+            held = first.get(claim.job)
+            if held is None or held.claim is not claim or others or claim.lane >= FIRST_TASK_LANE:
+                held = self.remove(claim)
+            else:  # nearly always
+                del first[claim.job]
+            if held is not None:
+                gone.append(held)
+        return gone
+
     def remove(self, claim: Claim) -> HeldRun | None:
         if claim.lane >= FIRST_TASK_LANE:
             return self._remove_of_task((claim.job, claim.lane), claim)
-        if not self._others:
-            held = self._first.get(claim.job)
-            if held is not None and held.claim is claim:
-                return self._first.pop(claim.job)
         held = self.find(claim)
         if held is not None:
             self._take_out(claim.job, held)

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, TypeVar
 
 from detent.cluster.membership import Membership
@@ -57,7 +57,7 @@ class OfferTaker:
         intake: Intake,
         capacity: WorkerCapacity,
         claiming: Claiming,
-        accept: Callable[[Iterable[Claim]], None],
+        accept: Callable[[Sequence[Claim]], None],
         claim_as_usual: Callable[[bool], None],
         wakeups: Wakeups,
         metrics: Metrics,

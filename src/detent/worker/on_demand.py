@@ -7,7 +7,7 @@ waits for nothing else than the way from one of its runs to the next, and a pass
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 
 from detent.domain.identity import FIRST_TASK_LANE, ON_DEMAND
 from detent.domain.run import Claim
@@ -29,7 +29,7 @@ class OnDemandRuns:
         *,
         capacity: WorkerCapacity,
         claimable: Callable[[], int],
-        accept: Callable[[Iterable[Claim]], None],
+        accept: Callable[[Sequence[Claim]], None],
         wake: Callable[[], None],
         wakeups: Wakeups,
     ) -> None:

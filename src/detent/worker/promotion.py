@@ -7,7 +7,8 @@ report it.
 
 from __future__ import annotations
 
-from detent.domain.job import JobSpec
+from collections.abc import Iterable
+
 from detent.errors import DetentError
 from detent.runtime.clock import monotonic
 from detent.runtime.service import Failing
@@ -27,13 +28,9 @@ class Promoter:
         self._freed: set[int] = set()
         self._failing = Failing()
 
-    @staticmethod
-    def concerns(spec: JobSpec | None) -> bool:
-        return spec is not None and spec.concurrent_policy in WAITING_POLICIES
-
-    def freed(self, job: int) -> None:
-        """The run of this job is over, and another may wait for that."""
-        self._freed.add(job)
+    def freed(self, jobs: Iterable[int]) -> None:
+        """The runs of these jobs are over, and others may wait for that."""
+        self._freed.update(jobs)
 
     async def promote(self) -> bool:
         """Whether runs are ready that were not. After a failure the next pass retries, and other runs are claimed

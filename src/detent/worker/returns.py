@@ -142,7 +142,4 @@ class Returns:
         return set()
 
     def _release_held(self, claims: Sequence[Claim]) -> None:
-        for claim in claims:
-            held = self._held.remove(claim)
-            if held is not None and held.over:
-                self._capacity.written()
+        self._capacity.written(sum([held.over for held in self._held.remove_all(claims)]))

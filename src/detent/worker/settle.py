@@ -42,7 +42,6 @@ log = logger("settle")
 
 BATCH = 1000
 STATEMENTS = 2
-NOTHING = timedelta(0)
 FINAL_WRITES_SECONDS = 1.0
 ENDS = {status: CODES[status] for status in (RunStatus.SUCCEEDED, RunStatus.DEAD, RunStatus.CANCELLED)}
 SUCCEEDED, DEAD, CANCELLED = (END_CODES[event] for event in (Event.SUCCEED, Event.EXHAUST, Event.CANCEL))
@@ -55,8 +54,9 @@ def decide(
     """What to write for an outcome; None if the handler already wrote it. Raises if the value is not an outcome."""
     match outcome:
         case Succeeded(result=result):
-            text = _storable(result)
-            return Settlement(claim, started, finished, SUCCEEDED, None, text, "succeeded", None, _target(spec))
+            text = None if result is None else storable_text(result)
+            target = "unknown" if spec is None else kind_of(spec.target)
+            return Settlement(claim, started, finished, SUCCEEDED, None, text, "succeeded", None, target)
         case Cancelled(reason=reason):
             words = {"reason": reason, "outcome": "cancelled", "error": reason}
             return Settlement(claim, started, finished, CANCELLED, **words, target=_target(spec))
@@ -88,12 +88,9 @@ def _decide_failure(
         error = storable_text(failed.error)
         return PlannedRetry(claim, started, finished, failed.outcome, error, delay, _target(spec), failed.traceback)
     reason = "retries exhausted" if retryable else "not retryable"
-    words = (reason, _storable(failed.result), failed.outcome, storable_text(failed.error))
+    result = None if failed.result is None else storable_text(failed.result)
+    words = (reason, result, failed.outcome, storable_text(failed.error))
     return Settlement(claim, started, finished, DEAD, *words, target=_target(spec), traceback=failed.traceback)
-
-
-def _storable(result: str | None) -> str | None:
-    return None if result is None else storable_text(result)
 
 
 def _target(spec: JobSpec | None) -> Kind:
@@ -123,8 +120,8 @@ class Settler:
         self._tasks: set[asyncio.Task[None]] = set()
         self._pause = 0.0
         self._gone: set[Claim] = set()
-        # Of runs whose release was staggered: how long after their tick they were to start.
-        self._released: dict[Claim, timedelta] = {}
+        # Of runs whose release was staggered: how many seconds after their tick they were to start.
+        self._released: dict[Claim, float] = {}
 
     def add(
         self,
@@ -136,11 +133,13 @@ class Settler:
         name: str | None = None,
     ) -> None:
         """`name`: of the job, for the log."""
-        chance = random.random()
-        if isinstance(outcome, Failed) and outcome.gone:
-            self._gone.add(claim)
+        chance = 0.0
+        if isinstance(outcome, Failed):
+            chance = random.random()
+            if outcome.gone:
+                self._gone.add(claim)
         if spec is not None and spec.release == "staggered" and not claim.key.manual:
-            self._released[claim] = stagger(claim.job, stagger_start(spec.priority))
+            self._released[claim] = stagger(claim.job, stagger_start(spec.priority)).total_seconds()
         try:
             writing = decide(claim, spec, outcome, started, finished, chance)
         except Exception as error:
@@ -148,7 +147,7 @@ class Settler:
             failed = Failed(f"The outcome of this attempt could not be recorded: {describe(error)}")
             facts = transitions.facts_of(claim, self._node)
             log.error("outcome cannot be recorded, attempt counted as failed", **facts, error=failed.error)
-            writing = decide(claim, spec, failed, started, finished, chance)
+            writing = decide(claim, spec, failed, started, finished, random.random())
         match writing:
             case None:
                 self._settled([claim], ())
@@ -160,7 +159,8 @@ class Settler:
                 self._retries.append(writing._replace(name=name))
             case Acceptance():
                 self._acceptances.append(writing._replace(name=name))
-        self._pump()
+        if len(self._tasks) < STATEMENTS:
+            self._pump()
 
     async def drain(self, seconds: float) -> None:
         """Write the pending results. Those not written in time are dropped, and other nodes rescue their runs."""
@@ -321,7 +321,7 @@ class Settler:
         by_target = _by_target(written)
         unsuccessful = len(written)
         for target, items in by_target.items():
-            metrics.duration[target].add([item.finished - item.started for item in items])
+            metrics.duration[target].add([(item.finished - item.started).total_seconds() for item in items])
             outcomes = [item.outcome for item in items]
             for outcome in OUTCOMES:
                 metrics.attempts[target, outcome] += outcomes.count(outcome)
@@ -342,11 +342,11 @@ class Settler:
             )
         return unsuccessful
 
-    def _lateness(self, written: Sequence[Writing]) -> list[timedelta]:
-        late = [item.started - item.claim.scheduled_at for item in written if item.claim.attempt == 1]
+    def _lateness(self, written: Sequence[Writing]) -> list[float]:
+        late = [(item.started - item.claim.scheduled_at).total_seconds() for item in written if item.claim.attempt == 1]
         if self._released:
             firsts = (item.claim for item in written if item.claim.attempt == 1)
-            late = [each - self._released.get(claim, NOTHING) for each, claim in zip(late, firsts, strict=True)]
+            late = [each - self._released.get(claim, 0.0) for each, claim in zip(late, firsts, strict=True)]
         return late
 
     async def _refuse_stale(self, unmatched: Sequence[Writing]) -> list[Writing]:

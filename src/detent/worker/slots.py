@@ -7,7 +7,9 @@ that is considered again whenever any run begins or ends here, and at every pass
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
+from itertools import groupby
+from operator import attrgetter
 
 from detent.domain.run import Claim
 from detent.domain.shares import TenantShares
@@ -27,6 +29,7 @@ log = logger("worker")
 STARTED_AT_ONCE = 8
 # After this many runs that ended without waiting, a slot lets other tasks have a turn.
 TURNS = 50
+_tenant_of: Callable[[HeldRun], int] = attrgetter("tenant")
 
 
 class Slots:
@@ -58,6 +61,7 @@ class Slots:
         self._starting = 0
         self._filling = False
         self._passes = 0  # of the event loop, with slots that began a run
+        self._began: list[list[HeldRun]] = []  # the last run of each slot that began one in this pass
 
     @property
     def running(self) -> int:
@@ -98,11 +102,13 @@ class Slots:
         """The tenants of the runs that run, and of those that wait."""
         return [held.tenant for held in self._executing], [held.tenant for held in self._waiting]
 
-    def add(self, held: HeldRun) -> None:
-        """`fill` starts it."""
-        self._waiting.append(held.tenant, held)
-        if not self.shares.alone:
-            self.shares.came(held.tenant)
+    def add(self, some: Iterable[HeldRun]) -> None:
+        """`fill` starts them."""
+        for tenant, of_tenant in groupby(some, _tenant_of):
+            runs = list(of_tenant)
+            self._waiting.extend(tenant, runs)
+            if not self.shares.alone:
+                self.shares.came(tenant, len(runs))
 
     def take_waiting(self, keep: Callable[[Claim], bool] = lambda _claim: False) -> list[Claim]:
         """Take out all runs that have not begun, also those whose definition is still being read, except those to
@@ -138,28 +144,39 @@ class Slots:
     def _next_pass(self) -> None:
         self._filling = False
         self._passes += 1
+        began, self._began = self._began, []
+        for (held,) in began:
+            self._attempts.waits(held)
         self.fill()
 
     async def _slot(self) -> None:
         self._starting -= 1
         task = asyncio.current_task()
         assert task is not None
-        turns = 0
-        while self._waiting and self._capacity.starts:
-            held = self._waiting.popleft() if self.shares.alone else self._next_by_share()
+        attempts, breakers, capacity = self._attempts, self._attempts.breakers, self._capacity
+        waiting, shares = self._waiting, self.shares
+        latest: list[HeldRun] = []
+        passes, turns = -1, 0
+        while waiting and capacity.starts:
+            held = waiting.popleft() if shares.alone else self._next_by_share()
             if held is None:
                 break
-            if self._attempts.put_off(held):  # its host stopped answering while it waited here
+            if breakers.may_put_off and attempts.put_off(held):  # its host stopped answering while it waited here
                 self._left_without_slot(held)
-                turns = await self._next_turn(turns)
+                turns += 1
+                if turns % TURNS == 0:
+                    await self._let_others_on()
                 continue
             held.task = task
             self._executing.add(held)
-            if not self._filling:
-                self._fill_soon()
-            passes = self._passes
+            latest[:] = (held,)
+            if passes != self._passes:
+                passes = self._passes
+                self._began.append(latest)
+                if not self._filling:
+                    self._fill_soon()
             try:
-                await self._attempts.run(held)
+                await attempts.run(held)
             except Exception as error:
                 self._log_failure(held, error)
             finally:
@@ -168,13 +185,13 @@ class Slots:
                 await absorb_cancellation(task)
             if self._passes != passes:
                 break
-            turns = await self._next_turn(turns)
+            turns += 1
+            if turns % TURNS == 0:
+                await self._let_others_on()
 
-    async def _next_turn(self, turns: int) -> int:
-        if (turns + 1) % TURNS == 0:
-            self._wakeups.capacity_freed()
-            await asyncio.sleep(0)
-        return turns + 1
+    async def _let_others_on(self) -> None:
+        self._wakeups.capacity_freed()
+        await asyncio.sleep(0)
 
     def _left_without_slot(self, held: HeldRun) -> None:
         if not self.shares.alone:
@@ -206,11 +223,14 @@ class Slots:
         self._executing.discard(held)
         if not self.shares.alone:
             self.shares.ended(held.tenant)
-        self._attempts.ended(held)
+        held.task = None
+        if not held.over:
+            self._attempts.ended(held)
 
     def begin_alone(self, held: HeldRun) -> None:
         """Start a run in a separate task, because slots start nothing while a suspect is tried (suspects.py)."""
         self._executing.add(held)
+        held.waited = True  # from the beginning: its time limit is watched as soon as it is called
         held.task = asyncio.create_task(self._run_alone(held))
         if not self.shares.alone:
             self.shares.came(held.tenant)

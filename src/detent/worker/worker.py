@@ -184,35 +184,32 @@ class Worker:
 
     # --- how runs come in ---
 
-    def _accept(self, claims: Iterable[Claim]) -> None:
+    def _accept(self, claims: Sequence[Claim]) -> None:
         """Runs whose definition is known wait for a slot; the definitions of the others are read first."""
         now = self._clock.now()
-        unknown: list[HeldRun] = []
-        debug = transitions.debug_enabled()
-        tenant_of = self._book.tenant_of
-        for claim in claims:
-            if debug:
-                transitions.log_claim("run claimed", claim, self._membership.node)
-            held = HeldRun(claim, now, tenant_of(claim.queue))
-            self._held.add(held)
-            if self._definitions.knows(held):
-                self._line_up(held)
-            else:
-                unknown.append(held)
+        if transitions.debug_enabled():
+            transitions.log_claims("run claimed", claims, self._membership.node)
+        tenants = {queue: self._book.tenant_of(queue) for queue in {claim.queue for claim in claims}}
+        some = [HeldRun(claim, now, tenants[claim.queue]) for claim in claims]
+        self._held.add_all(some)
+        unknown = self._definitions.fill(some)
+        self._line_up([held for held in some if held.definition is not None] if unknown else some)
         self._definitions.load(unknown)
         self.slots.fill()
         if self.capacity.draining:
             self.loop.wake()  # runs that were on their way when the draining began are given back
 
     def _loaded(self, some: Iterable[HeldRun]) -> None:
-        for held in some:
-            if self._held.find(held.claim) is held:
-                self._line_up(held)
+        self._line_up([held for held in some if self._held.find(held.claim) is held])
         self.slots.fill()
 
-    def _line_up(self, held: HeldRun) -> None:
-        if not self._attempts.put_off(held):
-            (self.slots if held.claim.crashes < SUSPECT_FROM else self._trials).add(held)
+    def _line_up(self, some: Sequence[HeldRun]) -> None:
+        if self._attempts.breakers.may_put_off:
+            some = [held for held in some if not self._attempts.put_off(held)]
+        for held in some:
+            if held.claim.crashes >= SUSPECT_FROM:
+                self._trials.add(held)
+        self.slots.add([held for held in some if held.claim.crashes < SUSPECT_FROM])
 
     # --- the loop: claim what is ready ---
 
@@ -285,15 +282,12 @@ class Worker:
     def _settled(self, claims: Sequence[Claim], retry_seconds: Sequence[float]) -> None:
         """Their outcomes are written; some of the runs are retried after these seconds."""
         limited = self._claiming.limited
-        for claim in claims:
-            held = self._held.remove(claim)
-            if held is not None and held.over:
-                self.capacity.written()
-            if held is not None and held.followed:
-                self._promoter.freed(claim.job)
-                self.loop.wake()
-            if claim.queue in limited:
-                self.loop.wake()
+        gone = self._held.remove_all(claims)
+        self.capacity.written(sum([held.over for held in gone]))
+        followed = [held.claim.job for held in gone if held.followed]
+        self._promoter.freed(followed)
+        if followed or (limited and any(claim.queue in limited for claim in claims)):
+            self.loop.wake()
         self.on_demand.settled(claims, retried=bool(retry_seconds))
         self.settled += len(claims)
         intake = self._intake

@@ -18,7 +18,7 @@ MANY_GONE = 10
 
 
 async def check_spike(case: Case) -> None:
-    await case.check("the ticks of the next hour", partial(_herd, case))
+    await case.check("the next ticks of all jobs", partial(_herd, case))
     await case.check("dead rows in the tables that every tick writes", partial(_tables, case))
     await case.check("transactions that have been open for more than a minute", partial(_long, case))
 
@@ -30,7 +30,7 @@ async def _herd(case: Case) -> None:
     top, total = rows[0], rows[0]["total"]
     on_minute = (top["on_the_minute"] or 0) / total
     text = (
-        f"{number(total, 'tick')} in the next hour, {on_minute:.0%} of them on a full minute; "
+        f"{number(total, 'job')} with the next tick within an hour, {on_minute:.0%} of these ticks on a full minute; "
         f"the most at one instant are {top['ticks']}, at {times.absolute(times.written(top['fire_at']))}."
     )
     if top["ticks"] >= MANY_AT_ONCE and top["ticks"] > total * MUCH_OF_ALL / 60:

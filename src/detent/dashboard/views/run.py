@@ -75,7 +75,8 @@ def path_of(run: Run, page: PageRequest) -> list[dict[str, Any]]:
 
 def request_of(run: Run, given: RunInput | None, *, hidden: bool = True) -> list[tuple[str, str]]:
     """The request line and headers that the target receives, with references instead of secrets. `hidden`: without
-    literal credentials, which the visitor may not see."""
+    literal credentials, which the visitor may not see. Without `Detent-Attempt`: it begins at 1 again after a re-drive,
+    while the attempts of the page are numbered on."""
     if given is None:
         return []
     target = given.spec.target
@@ -88,7 +89,7 @@ def request_of(run: Run, given: RunInput | None, *, hidden: bool = True) -> list
         lines = [("", f"{target.topic} at {target.url}"), *((name, str(value)) for name, value in shown.items())]
     headers = {"Idempotency-Key": run.idempotency_key, "Detent-Run-Id": str(run.id)}
     if run.token is not None:
-        headers |= {"Detent-Token": str(run.token), "Detent-Attempt": str(run.attempt)}
+        headers["Detent-Token"] = str(run.token)
     return [*lines, *headers.items()]
 
 

@@ -22,7 +22,7 @@ from uuid import UUID
 import aiohttp
 import msgspec
 
-from detent.devtools.bench.turns import AlternatingTurns, Send, Side, figures, ratios
+from detent.devtools.bench.turns import Send, Side, TakenInTurns, figures, ratios
 from detent.domain.job import Definition, HttpTarget, JobSpec
 from detent.domain.run import Call, Succeeded
 from detent.domain.secret_ref import SecretRef
@@ -59,7 +59,7 @@ async def bench_http(
     requests: int, connections: int, rounds: int, tls: bool, signed: bool, progress: Callable[[int], None]
 ) -> HttpResult:
     """`progress` counts requests of both sides: in all twice `requests` times `rounds`."""
-    measuring = AlternatingTurns(requests, connections, progress)
+    measuring = TakenInTurns(requests, connections, progress)
     bare, target = Side(), Side()
     async with (
         _serving(tls) as (url, trust),

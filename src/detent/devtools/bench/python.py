@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any, cast
 
-from detent.devtools.bench.turns import AlternatingTurns, Send, Side, figures, ratios
+from detent.devtools.bench.turns import Send, Side, TakenInTurns, figures, ratios
 from detent.domain.job import PythonTarget
 from detent.domain.run import Call, Succeeded
 from detent.errors import Unavailable
@@ -47,7 +47,7 @@ class PythonResult:
 
 async def bench_python(runs: int, at_once: int, rounds: int, progress: Callable[[int], None]) -> PythonResult:
     """`progress` counts runs of both sides and kinds: in all four times `runs` times `rounds`."""
-    turns = AlternatingTurns(runs, at_once, progress)
+    turns = TakenInTurns(runs, at_once, progress)
     kinds = []
     async with _target() as runner:
         for kind, bare_side in (("coroutine", _bare_loop), ("thread", _bare_threads)):

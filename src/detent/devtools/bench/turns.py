@@ -24,7 +24,7 @@ class Side:
 
 
 @dataclass
-class AlternatingTurns:
+class TakenInTurns:
     """`number` times per side and round, `at_once` at the same time."""
 
     number: int

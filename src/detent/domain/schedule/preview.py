@@ -88,7 +88,7 @@ def preview(schedule: Schedule, after: datetime, count: int) -> SchedulePreview:
 def _why_none(schedule: Schedule) -> str:
     if schedule.never:
         return NO_TICKS
-    return NOT_KNOWN if schedule.delay is not None else "This schedule has no tick after the given time."
+    return NOT_KNOWN if schedule.delay is not None else "This schedule has no further tick."
 
 
 def _sources(schedule: Schedule) -> list[WallTicks]:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import heapq
 from collections import deque
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Generic, TypeVar
 
@@ -117,25 +117,39 @@ class FairLine(Generic[Item]):
         except KeyError:
             line.by_priority[priority] = deque((item,))
 
+    def extend(self, tenant: int, items: Sequence[Item], priority: int = 0) -> None:
+        """As `append` of each of these items, of which there is at least one."""
+        self.append(tenant, items[0], priority)
+        self._lines[tenant].by_priority[priority].extend(items[1:])
+
     def popleft(self, lowest_first: bool = False, newest: bool = False) -> Item:
         """Remove and return the next item of the tenant that is furthest behind. IndexError: nothing waits."""
         lines = self._lines
         if len(lines) == 1:
             (line,) = lines.values()
-            if len(line.by_priority) == 1:
-                return self._pop_of_one_line(line, newest)
-            return line.take(lowest_first, newest)
+            if len(line.by_priority) > 1:
+                return line.take(lowest_first, newest)
+            (waiting,) = line.by_priority.values()
+            item = waiting.pop() if newest else waiting.popleft()
+            if not waiting:
+                self.clear()
+            return item
         if not lines:
             raise IndexError("the line is empty")
         return self._pop_in_turn(lowest_first, newest)
 
-    def _pop_of_one_line(self, line: TenantLine[Item], newest: bool) -> Item:
-        """The fast path for one tenant and one priority, which is the usual case: it is called twice for every run."""
-        (waiting,) = line.by_priority.values()
-        item = waiting.pop() if newest else waiting.popleft()
-        if not waiting:
-            self.clear()
-        return item
+    def take(self, most: int, lowest_first: bool, newest_every: int) -> list[Item]:
+        """As `popleft` up to `most` times, where one of `newest_every` items is the newest."""
+        if len(self._lines) == 1 and self._behind and len(self) <= most:
+            taken = list(self)
+            if len(self._lines[self._behind[0][1]].by_priority) == 1:
+                self.clear()
+                return taken
+        taken = []
+        while self._behind and len(taken) < most:
+            newest = len(taken) % newest_every == newest_every - 1
+            taken.append(self.popleft(lowest_first, newest))
+        return taken
 
     def _pop_in_turn(self, lowest_first: bool, newest: bool) -> Item:
         self._now, tenant = self._behind[0]
@@ -173,10 +187,6 @@ class FairLine(Generic[Item]):
         finally:
             for clock, tenant in passed:
                 heapq.heappush(self._behind, (max(clock, self._now), tenant))
-
-    def extend(self, items: Iterable[tuple[int, Item]]) -> None:
-        for tenant, item in items:
-            self.append(tenant, item)
 
     def clear(self) -> None:
         self._lines.clear()
