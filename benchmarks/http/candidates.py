@@ -23,7 +23,8 @@ from detent.domain.documents import encode_json
 from detent.domain.job import HttpTarget
 from detent.domain.run import Call, Outcome, Succeeded
 from detent.targets.guard import AddressGuard
-from detent.targets.http import HttpTargetRunner, headers_of
+from detent.targets.http import HttpTargetRunner
+from detent.targets.http_requests import headers_of
 from detent.targets.policies import FixedPolicy
 from detent.targets.text import first_bytes, storable
 

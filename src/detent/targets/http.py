@@ -27,7 +27,7 @@ from detent.runtime.clock import monotonic
 from detent.targets.breaker import CallPermit, HostBreakers, Unanswered, never_open, ran_out
 from detent.targets.called_hosts import HostKey
 from detent.targets.connectors import GuardedConnectors
-from detent.targets.exchange import Answer, Peers, exchange, peer_of
+from detent.targets.exchange import Destinations, HttpAnswer, exchange
 from detent.targets.host_places import HostLimit, HostPlaces
 from detent.targets.http_failures import (
     BadAnswerError,
@@ -78,7 +78,7 @@ class HttpTargetRunner:
         self._connectors = GuardedConnectors(
             connections=connections, resolver=resolver, dns_cache_seconds=dns_cache_seconds, trust=trust
         )
-        self._peers = Peers()
+        self._destinations = Destinations()
 
     async def close(self) -> None:
         await self._connectors.close()
@@ -191,15 +191,15 @@ class HttpTargetRunner:
         self, call: Call, target: HttpTarget, prepared: PreparedRequest, request: bytes, rules: TargetRules
     ) -> Outcome | Unanswered | TargetFault:
         try:
-            peer = self._peers.peer(prepared.origin) if prepared.tls is True else peer_of(prepared.origin, prepared.tls)
+            destination = self._destinations.to(prepared.origin, prepared.tls)
             with self._connectors.connector(call.tenant, rules, prepared.host) as connector:
-                answer = await exchange(connector, peer, request, self._cap, bodiless=prepared.method == "HEAD")
+                answer = await exchange(connector, destination, request, self._cap, bodiless=prepared.method == "HEAD")
         except (aiohttp.ClientError, OSError) as error:
             return _not_called(prepared, error)
         outcome = self._outcome(answer, target, prepared.label)
         return outcome if call.callback is None else _accepted(call, answer.status) or outcome
 
-    def _outcome(self, answer: Answer, target: HttpTarget, label: str) -> Outcome | Unanswered:
+    def _outcome(self, answer: HttpAnswer, target: HttpTarget, label: str) -> Outcome | Unanswered:
         status, complete = answer.status, answer.complete
         shown: dict[str, object] = {
             "status": status,
@@ -241,7 +241,7 @@ def _accepted(call: Call, status: int) -> Accepted | None:
     return Accepted(call.tenant, callback.lease_seconds)
 
 
-def _refusal(answer: Answer, verdict: StatusVerdict, label: str, result: str) -> Failed:
+def _refusal(answer: HttpAnswer, verdict: StatusVerdict, label: str, result: str) -> Failed:
     status = answer.status
     error = f"HTTP {status} from {label}"
     if 300 <= status <= 399:

@@ -21,7 +21,7 @@ from detent.domain.target_rules import CALL_HEADER
 from detent.domain.target_url import TargetError, parse_url
 from detent.errors import UsageError
 from detent.targets.connectors import GuardedConnectors
-from detent.targets.exchange import exchange, head_of, peer_of, request_of
+from detent.targets.exchange import destination_of, exchange, head_of, request_of
 from detent.targets.guard import AddressRefusedError
 from detent.targets.http_failures import connection_failure, refusal_of
 from detent.targets.mail import Mail, MailRefused, MailServer, send_mail
@@ -94,7 +94,9 @@ class Messenger:
             request = request_of(message.method, head, message.body)
             with self._connectors.connector(tenant, rules, url.raw_host or "") as connector:
                 async with asyncio.timeout(ANSWER_SECONDS):
-                    answer = await exchange(connector, peer_of(origin), request, 0, bodiless=message.method == "HEAD")
+                    answer = await exchange(
+                        connector, destination_of(origin), request, 0, bodiless=message.method == "HEAD"
+                    )
             return _delivery(answer.status, origin)
         except TimeoutError:
             return Delivery(False, f"{origin} did not answer within {ANSWER_SECONDS:g} s.")
