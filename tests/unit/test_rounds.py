@@ -180,3 +180,31 @@ def test_where_no_tenant_has_a_turn_nothing_is_taken() -> None:
     with waiting.only({2}):
         assert not waiting
     assert waiting.popleft() == "a" and not waiting
+
+
+@given(
+    some.lists(some.tuples(some.integers(1, 3), some.integers(0, 2)), max_size=60),
+    some.integers(1, 70),
+    some.integers(2, 9),
+    some.booleans(),
+)
+def test_items_that_are_taken_together_are_those_that_would_have_gone_one_by_one(
+    waiting: list[tuple[int, int]], most: int, newest_every: int, lowest_first: bool
+) -> None:
+    together, alone = line(), line()
+    for number, (tenant, priority) in enumerate(waiting):
+        together.append(tenant, str(number), priority)
+        alone.append(tenant, str(number), priority)
+    taken = together.take(most, lowest_first, newest_every)
+    one_by_one = [
+        alone.popleft(lowest_first, place % newest_every == newest_every - 1) for place in range(min(most, len(alone)))
+    ]
+    assert sorted(taken) == sorted(one_by_one) and len(together) == len(alone)
+    assert list(together) == list(alone)
+
+
+def test_of_some_tenants_only_nothing_is_taken_of_the_others() -> None:
+    waiting = line((1, "a"))
+    with waiting.only({2}):
+        assert waiting.take(10, False, 8) == []
+    assert waiting.take(10, False, 8) == ["a"]

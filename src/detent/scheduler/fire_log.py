@@ -8,7 +8,7 @@ from datetime import datetime
 
 from detent.cluster.membership import Membership
 from detent.domain.identity import RunKey, first_token
-from detent.scheduler.planning import FireMode, first_claim, tick_of
+from detent.scheduler.planning import FireMode, first_claims, tick_of
 from detent.store.cursors import Advance, Exceptional, Leap
 from detent.telemetry import tracing, transitions
 from detent.telemetry.log import logger
@@ -40,7 +40,7 @@ def log_fired(
             continue
         lane = 0 if exception is None else exception.lane or 0
         if debug:
-            claim = first_claim(item, lane, first_token(membership.incarnation))
+            (claim,) = first_claims([(item, lane)], first_token(membership.incarnation))
             transitions.log_claim("run fired", claim, node, lane=lane, handed_off=handed_off and lane >= 0)
         if tracer is not None:
             tracer.fired(key, node, sent, answered, handed_off=handed_off and lane >= 0)

@@ -36,10 +36,10 @@ from detent.scheduler import fixed_delay
 from detent.scheduler.catch_up_jobs import CatchUpJobs
 from detent.scheduler.due import BATCH, DueTicks
 from detent.scheduler.fire_log import count_fired, log_fired, observed
-from detent.scheduler.handoff import Handoff, Reservation, WorkerWait
+from detent.scheduler.handoff import Handoff, Reservation, WorkerWait, wait_for_slots
 from detent.scheduler.missed_ticks import MissedTicks
 from detent.scheduler.offering import OfferSender
-from detent.scheduler.planning import SHORTEST_PAUSE_MS, FireMode, TickPlanner, first_claim
+from detent.scheduler.planning import SHORTEST_PAUSE_MS, FireMode, TickPlanner, first_claims
 from detent.scheduler.set_aside import SetAside
 from detent.scheduler.upcoming import UpcomingTicks
 from detent.store import Store
@@ -54,8 +54,6 @@ log = logger("firing")
 STATEMENTS = 2
 FINISH_SECONDS = 0.5
 _job_of: Callable[[Advance], int] = attrgetter("cursor.job")
-_queue_of: Callable[[Advance], int] = attrgetter("cursor.queue")
-_priority_of: Callable[[Advance], int] = attrgetter("cursor.priority")
 
 
 class Firing:
@@ -121,8 +119,7 @@ class Firing:
 
     def run_late(self, cursors: Sequence[Cursor]) -> None:
         """Missed ticks that are to run after all."""
-        for cursor in cursors:
-            self._run_late[cursor.job] = cursor
+        self._run_late |= {cursor.job: cursor for cursor in cursors}
         self._due.add(cursors)
         self.pump()
 
@@ -247,8 +244,8 @@ class Firing:
             self._planned(batch)
         for mode, chosen in planned.items():
             if chosen and mode is FireMode.DELAYED:
-                store, node = self._store.cursors, self._membership.node
-                chosen = await fixed_delay.ready(store, node, self._ticks, chosen, schedules)
+                store, by = self._store.cursors, self._membership.node
+                chosen = await fixed_delay.ready(store, by, self._ticks, chosen, schedules)
             if chosen:
                 await self._fire_with_handoff(chosen, mode)
 
@@ -263,12 +260,13 @@ class Firing:
     def _plan(self, cursors: Sequence[Cursor], schedules: dict[int, Schedule]) -> dict[FireMode, list[Advance]]:
         now = self._clock.now()
         crowded = self._catch_ups.pending if self._catch_ups.busy else None
-        due = [cursor for cursor in cursors if not self._is_missed(cursor, now - THRESHOLD)]
+        before = now - THRESHOLD
+        due = [each for each in cursors if each.fire_at is None or each.fire_at >= before or not self._is_missed(each)]
         return self._planner.plan_all(due, schedules, now, crowded, failed=self.set_aside)
 
-    def _is_missed(self, cursor: Cursor, before: datetime) -> bool:
-        """Whether its tick is missed, and has not been decided to run: then that is decided first."""
-        if cursor.fire_at is None or cursor.fire_at >= before or self._run_late.get(cursor.job) == cursor:
+    def _is_missed(self, cursor: Cursor) -> bool:
+        """Whether this late tick has not been decided to run: then that is decided first."""
+        if self._run_late.get(cursor.job) == cursor:
             return False
         self._answered(cursor.job)
         self.misses.add(cursor)
@@ -279,8 +277,8 @@ class Firing:
     async def _fire_with_handoff(self, planned: Sequence[Advance], mode: FireMode) -> None:
         """Two statements at most: the runs that this node's worker takes at once, and those that wait in their queue.
         The worker's capacity is given by priority, statements are sent in the order of jobs."""
-        by_priority = sorted(planned, key=_priority_of, reverse=True)
-        queues = list(map(_queue_of, by_priority))
+        by_priority = sorted(planned, key=attrgetter("cursor.priority"), reverse=True)
+        queues = [item.cursor.queue for item in by_priority]
         ours = self._worker.reserve(queues) if self._worker is not None else [False] * len(queues)
         for hand_off in (True, False):
             chosen = list(compress(by_priority, ours if hand_off else map(not_, ours)))
@@ -359,7 +357,7 @@ class Firing:
         count_fired(self._metrics, self._membership, len(batch), len(fired), mode, exceptions)
         if self._catch_ups.busy:
             self._catch_ups.fired(map(_job_of, fired))
-        self._pass_on(_in_lanes(fired, exceptions), reservation)
+        self._pass_on(wait_for_slots(fired, exceptions), reservation)
         if fired and not reservation.hand_off and self._offers is None:
             self._wakeups.runs_queued()
         self._ticks.fired(fired)
@@ -380,11 +378,10 @@ class Firing:
 
     def _pass_on(self, runs: Sequence[tuple[Advance, int]], reservation: Reservation) -> None:
         """The runs that wait for nothing but a slot go to this node's worker, or are offered to others."""
-        token = first_token(self._membership.incarnation)
         if reservation.hand_off:
-            reservation.accept([first_claim(item, lane, token) for item, lane in runs])
+            reservation.accept(first_claims(runs, first_token(self._membership.incarnation)))
         elif runs and self._offers is not None:
-            self._offers.fired([(item.cursor, lane) for item, lane in runs], token)
+            self._offers.fired([(item.cursor, lane) for item, lane in runs], first_token(self._membership.incarnation))
 
     # --- bookkeeping ---
 
@@ -401,14 +398,3 @@ class Firing:
     def set_aside(self, cursor: Cursor, error: Exception) -> None:
         self._answered(cursor.job)
         self._aside.add(cursor, error)
-
-
-def _in_lanes(fired: Sequence[Advance], exceptions: Mapping[int, Exceptional]) -> list[tuple[Advance, int]]:
-    """The ticks that became runs which wait for nothing but a slot, with their lanes."""
-    if not exceptions:  # nearly always
-        return [(item, 0) for item in fired]
-    found = [(item, exceptions.get(item.cursor.job, _USUAL)) for item in fired]
-    return [(item, one.lane) for item, one in found if one.lane is not None and one.lane >= 0 and one.why is None]
-
-
-_USUAL = Exceptional(0, 0, None)

@@ -14,12 +14,13 @@ would never be sent.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Protocol
 
 from detent.domain.run import Claim
 from detent.runtime.clock import monotonic
 from detent.runtime.wakeups import Wakeups
+from detent.store.cursors import Advance, Exceptional
 
 # Longer than a server stops for a checkpoint: once ticks are in a queue, all later ones have to go there, too.
 MOMENT = 1.0
@@ -71,6 +72,18 @@ class Reservation:
         if self._left and self._worker is not None:
             self._worker.release(self._left)
             self._left = 0
+
+
+_USUAL = Exceptional(0, 0, None)
+
+
+def wait_for_slots(fired: Sequence[Advance], exceptions: Mapping[int, Exceptional]) -> list[tuple[Advance, int]]:
+    """The ticks that became runs which wait for nothing but a slot, with their lanes: all of them in lane 0, but for
+    the exceptions, by job."""
+    if not exceptions:  # nearly always
+        return [(item, 0) for item in fired]
+    found = [(item, exceptions.get(item.cursor.job, _USUAL)) for item in fired]
+    return [(item, one.lane) for item, one in found if one.lane is not None and one.lane >= 0 and one.why is None]
 
 
 class WorkerWait:

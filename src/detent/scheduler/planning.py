@@ -261,10 +261,13 @@ def tick_of(cursor: Cursor) -> datetime:
     return cursor.next_tick
 
 
-def first_claim(advance: Advance, lane: int, token: int) -> Claim:
-    """The claim on a run that was handed off as it was fired."""
-    fired = advance.cursor
-    return Claim(fired.job, lane, tick_of(fired), 0, token, fired.revision, 1, 0, fired.once, False, fired.queue)
+def first_claims(runs: Iterable[tuple[Advance, int]], token: int) -> list[Claim]:
+    """The claims on runs that were handed off as they were fired, with their lanes."""
+    return [
+        Claim(cursor.job, lane, tick, 0, token, cursor.revision, 1, 0, cursor.once, False, cursor.queue)
+        for (cursor, _, _), lane in runs
+        if (tick := cursor.next_tick) is not None
+    ]
 
 
 def _usual_mode(cursor: Cursor) -> FireMode:

@@ -28,7 +28,7 @@ log = logger("worker")
 # fire, reply, slot, request): they have to be short, however many calls of other runs are answered at once.
 STARTED_AT_ONCE = 8
 # After this many runs that ended without waiting, a slot lets other tasks have a turn.
-TURNS = 50
+TURNS = 100
 _tenant_of: Callable[[HeldRun], int] = attrgetter("tenant")
 
 

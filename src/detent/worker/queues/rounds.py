@@ -140,15 +140,15 @@ class FairLine(Generic[Item]):
 
     def take(self, most: int, lowest_first: bool, newest_every: int) -> list[Item]:
         """As `popleft` up to `most` times, where one of `newest_every` items is the newest."""
-        if len(self._lines) == 1 and self._behind and len(self) <= most:
-            taken = list(self)
-            if len(self._lines[self._behind[0][1]].by_priority) == 1:
-                self.clear()
-                return taken
-        taken = []
+        if len(self._lines) == 1 and self._behind:
+            (line,) = self._lines.values()
+            if len(line.by_priority) == 1 and most < len(line):  # nearly always, while many wait
+                (waiting,) = line.by_priority.values()
+                newest = newest_every - 1
+                return [waiting.pop() if n % newest_every == newest else waiting.popleft() for n in range(most)]
+        taken: list[Item] = []
         while self._behind and len(taken) < most:
-            newest = len(taken) % newest_every == newest_every - 1
-            taken.append(self.popleft(lowest_first, newest))
+            taken.append(self.popleft(lowest_first, len(taken) % newest_every == newest_every - 1))
         return taken
 
     def _pop_in_turn(self, lowest_first: bool, newest: bool) -> Item:
