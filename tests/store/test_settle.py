@@ -322,6 +322,35 @@ async def test_a_failure_that_cannot_be_recorded_ends_its_run(look: Any, verbs: 
     assert (row["status"], row["reason"]) == (2, "quarantined")
 
 
+@pytest.mark.parametrize("blocked", ["settle", "retry"])
+async def test_a_kind_of_results_that_is_not_written_does_not_hold_up_another(
+    look: Any, verbs: Store, monkeypatch: pytest.MonkeyPatch, blocked: str
+) -> None:
+    released = asyncio.Event()
+    write = getattr(verbs.live_runs, blocked)
+
+    async def write_when_released(*arguments: Any) -> Any:
+        await released.wait()
+        return await write(*arguments)
+
+    monkeypatch.setattr(verbs.live_runs, blocked, write_when_released)
+    settler = Settler(verbs, NODE, settled=lambda _claims, _delays: None, wakeups=Wakeups(), metrics=Metrics())
+    spec = JobSpec(schedule="every 1h", target=HttpTarget(url="http://127.0.0.1:9/"), max_retries=3)
+    for job in range(1, 9):
+        outcome = Succeeded() if job % 2 else Failed("broken")
+        settler.add(await held(look, job), spec, outcome, STARTED, FINISHED)
+    written = "run_history" if blocked == "retry" else "attempts"
+
+    async def all_written() -> bool:
+        return bool(await look.fetchval(f"SELECT count(*) = 4 FROM {written}"))
+
+    await until(all_written)
+    released.set()
+    await settler.drain(10)
+    assert await look.fetchval("SELECT count(*) FROM run_history") == 4
+    assert await look.fetchval("SELECT count(*) FROM live_runs WHERE owner IS NULL") == 4
+
+
 async def test_a_run_given_back_is_as_it_was_before_its_claim_but_for_the_token(look: Any, verbs: Store) -> None:
     claim = await held(look, started_at=LONG_AGO)
     assert await verbs.live_runs.give_back(NODE, [claim]) == {(1, 0)}

@@ -12,9 +12,10 @@ from __future__ import annotations
 
 import asyncio
 import random
-from collections.abc import Awaitable, Callable, Coroutine, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from datetime import datetime, timedelta
-from typing import Any, TypeVar, assert_never
+from functools import partial
+from typing import Generic, TypeVar, assert_never
 
 from detent.domain.job import JobSpec, kind_of
 from detent.domain.retry import patient_delay, retry_delay
@@ -41,11 +42,13 @@ from detent.worker.execute import is_retryable, wait_asked
 log = logger("settle")
 
 BATCH = 1000
-STATEMENTS = 2
+ENDS_AT_ONCE = 2  # batches of ends; they have a pool of connections of their own
 FINAL_WRITES_SECONDS = 1.0
 ENDS = {status: CODES[status] for status in (RunStatus.SUCCEEDED, RunStatus.DEAD, RunStatus.CANCELLED)}
 SUCCEEDED, DEAD, CANCELLED = (END_CODES[event] for event in (Event.SUCCEED, Event.EXHAUST, Event.CANCEL))
 Writing = TypeVar("Writing", Settlement, PlannedRetry, Acceptance)
+# Of a node: it returns the results whose run was not found.
+Write = Callable[[int, Sequence[Writing]], Awaitable[list[Writing]]]
 
 
 def decide(
@@ -97,6 +100,26 @@ def _target(spec: JobSpec | None) -> Kind:
     return "unknown" if spec is None else kind_of(spec.target)
 
 
+class Unwritten(Generic[Writing]):
+    """Results of one kind that wait to be written. Each kind has statements and pauses of its own: behind a backlog of
+    ends, retries would wait until its last run, and retries that wait for a connection would hold up all ends."""
+
+    def __init__(self, write: Write[Writing], at_once: int) -> None:
+        self.write: Write[Writing] = write
+        self.results: list[Writing] = []
+        self.sending = 0
+        self.pause = 0.0
+        self._at_once = at_once
+
+    @property
+    def may_send(self) -> bool:
+        return self.sending < self._at_once
+
+    def take(self) -> list[Writing]:
+        batch, self.results = self.results[:BATCH], self.results[BATCH:]
+        return batch
+
+
 class Settler:
     def __init__(
         self,
@@ -113,12 +136,11 @@ class Settler:
         self._settled = settled
         self._wakeups = wakeups
         self._metrics = metrics
-        self._ends: list[Settlement] = []
-        self._retries: list[PlannedRetry] = []
-        self._acceptances: list[Acceptance] = []
+        self._ends = Unwritten[Settlement](store.live_runs.settle, ENDS_AT_ONCE)
+        self._retries = Unwritten[PlannedRetry](store.live_runs.retry, 1)
+        self._acceptances = Unwritten[Acceptance](self._accept, 1)
         self._callback_workers = CallbackWorkers(store)
         self._tasks: set[asyncio.Task[None]] = set()
-        self._pause = 0.0
         self._gone: set[Claim] = set()
         # Of runs whose release was staggered: how many seconds after their tick they were to start.
         self._released: dict[Claim, float] = {}
@@ -154,24 +176,22 @@ class Settler:
                 self._count([Settlement(claim, started, finished, SUCCEEDED, target=_target(spec))])
                 self._released.pop(claim, None)
             case Settlement():
-                self._ends.append(writing if writing.status == SUCCEEDED else writing._replace(name=name))
+                self._queue(self._ends, writing if writing.status == SUCCEEDED else writing._replace(name=name))
             case PlannedRetry():
-                self._retries.append(writing._replace(name=name))
+                self._queue(self._retries, writing._replace(name=name))
             case Acceptance():
-                self._acceptances.append(writing._replace(name=name))
-        if len(self._tasks) < STATEMENTS:
-            self._pump()
+                self._queue(self._acceptances, writing._replace(name=name))
 
     async def drain(self, seconds: float) -> None:
         """Write the pending results. Those not written in time are dropped, and other nodes rescue their runs."""
         try:
             async with asyncio.timeout(seconds):
                 while self._tasks or self._unwritten:
-                    self._pump()
+                    self._pump_all()
                     await asyncio.wait(self._tasks, return_when=asyncio.FIRST_COMPLETED)
         except TimeoutError:
             log.warning("results not written in time", runs=self._unwritten)
-            self._ends, self._retries, self._acceptances = [], [], []
+            self._drop_all()
             for task in self._tasks:
                 task.cancel()
             await asyncio.gather(*self._tasks, return_exceptions=True)
@@ -183,41 +203,44 @@ class Settler:
 
     @property
     def _unwritten(self) -> int:
-        return len(self._ends) + len(self._retries) + len(self._acceptances)
+        return len(self._ends.results) + len(self._retries.results) + len(self._acceptances.results)
 
-    def _pump(self) -> None:
-        while len(self._tasks) < STATEMENTS and (self._ends or self._retries or self._acceptances):
-            work: Coroutine[Any, Any, None]
-            if self._ends:
-                ends, self._ends = self._ends[:BATCH], self._ends[BATCH:]
-                work = self._write(ends, self._store.live_runs.settle)
-            elif self._retries:
-                retries, self._retries = self._retries[:BATCH], self._retries[BATCH:]
-                work = self._write(retries, self._store.live_runs.retry)
-            else:
-                accepted, self._acceptances = self._acceptances[:BATCH], self._acceptances[BATCH:]
-                work = self._write(accepted, self._accept)
-            task = asyncio.create_task(work)
+    def _drop_all(self) -> None:
+        self._ends.results, self._retries.results, self._acceptances.results = [], [], []
+
+    def _queue(self, unwritten: Unwritten[Writing], result: Writing) -> None:
+        unwritten.results.append(result)
+        if unwritten.may_send:
+            self._pump(unwritten)
+
+    def _pump_all(self) -> None:
+        self._pump(self._ends)
+        self._pump(self._retries)
+        self._pump(self._acceptances)
+
+    def _pump(self, unwritten: Unwritten[Writing]) -> None:
+        while unwritten.results and unwritten.may_send:
+            unwritten.sending += 1
+            task = asyncio.create_task(self._write(unwritten, unwritten.take()))
             self._tasks.add(task)
-            task.add_done_callback(self._done)
+            task.add_done_callback(partial(self._done, unwritten))
 
     async def _accept(self, node: int, batch: Sequence[Acceptance]) -> list[Acceptance]:
         workers = await self._callback_workers.of(item.tenant for item in batch)
         return await self._store.pull.accept(node, workers, batch)
 
-    def _done(self, task: asyncio.Task[None]) -> None:
+    def _done(self, unwritten: Unwritten[Writing], task: asyncio.Task[None]) -> None:
         self._tasks.discard(task)
+        unwritten.sending -= 1
         if not task.cancelled():
-            self._pump()
+            self._pump(unwritten)
 
-    async def _write(
-        self, batch: list[Writing], write: Callable[[int, Sequence[Writing]], Awaitable[list[Writing]]]
-    ) -> None:
+    async def _write(self, unwritten: Unwritten[Writing], batch: list[Writing]) -> None:
         """Write a batch; results that could not be written are queued again."""
         written: list[Writing] = []
 
         async def send(some: Sequence[Writing]) -> None:
-            unmatched = await write(self._node, some)
+            unmatched = await unwritten.write(self._node, some)
             await failpoints.hit("W6")
             await self._finish(some, unmatched)
             written.extend(some)
@@ -225,32 +248,25 @@ class Settler:
         async def alone(item: Writing, error: Rejected) -> None:
             facts = transitions.facts_of(item.claim, self._node)
             log.error("result could not be stored, retrying without its text", **facts, error=str(error))
-            await self._write_reduced(item, write)
+            await self._write_reduced(item, unwritten)
             written.append(item)
 
         try:
             await halve_until_alone(batch, send, alone, (Rejected,))
-            self._pause = 0.0
+            unwritten.pause = 0.0
         except Exception as error:
             # Retry after any error: a dropped result leaves its run open until this node stops.
             expected = isinstance(error, DetentError)
             done = set(map(id, written))
             left = [item for item in batch if id(item) not in done]
             log.warning("settle failed, retrying", runs=len(left), error=str(error), exc_info=not expected)
-            self._pause = min(2.0, self._pause * 2 or 0.05)
-            await asyncio.sleep(self._pause)
-            self._requeue(left)
+            unwritten.pause = min(2.0, unwritten.pause * 2 or 0.05)
+            await asyncio.sleep(unwritten.pause)
+            unwritten.results += left
 
-    def _requeue(self, batch: Sequence[Settlement | PlannedRetry | Acceptance]) -> None:
-        self._ends += [item for item in batch if isinstance(item, Settlement)]
-        self._retries += [item for item in batch if isinstance(item, PlannedRetry)]
-        self._acceptances += [item for item in batch if isinstance(item, Acceptance)]
-
-    async def _write_reduced(
-        self, item: Writing, write: Callable[[int, Sequence[Writing]], Awaitable[list[Writing]]]
-    ) -> None:
+    async def _write_reduced(self, item: Writing, unwritten: Unwritten[Writing]) -> None:
         try:
-            await self._finish([item], await write(self._node, [_without_text(item)]))
+            await self._finish([item], await unwritten.write(self._node, [_without_text(item)]))
             return
         except Rejected as error:
             facts = transitions.facts_of(item.claim, self._node)

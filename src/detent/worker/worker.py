@@ -131,6 +131,7 @@ class Worker:
         for event in (wakeups.runs_ready, wakeups.runs_queued):
             event.subscribe(self._queue_reads.hint)
             event.subscribe(self.loop.wake)
+        wakeups.runs_put_off.subscribe(lambda _claims: self._claim_what_was_left())
         wakeups.draining.subscribe(self.drain_for_now)
         wakeups.others_work.subscribe(self._set_others_work)
 
@@ -196,12 +197,17 @@ class Worker:
         self._line_up([held for held in some if held.definition is not None] if unknown else some)
         self._definitions.load(unknown)
         self.slots.fill()
-        if self.capacity.draining:
-            self.loop.wake()  # runs that were on their way when the draining began are given back
+        self._give_back_if_draining()
 
     def _loaded(self, some: Iterable[HeldRun]) -> None:
         self._line_up([held for held in some if self._held.find(held.claim) is held])
         self.slots.fill()
+        self._give_back_if_draining()
+
+    def _give_back_if_draining(self) -> None:
+        """Runs that were on their way when the draining began go back at the next pass."""
+        if self.capacity.draining:
+            self.loop.wake()
 
     def _line_up(self, some: Sequence[HeldRun]) -> None:
         if self._attempts.breakers.may_put_off:
@@ -290,10 +296,14 @@ class Worker:
             self.loop.wake()
         self.on_demand.settled(claims, retried=bool(retry_seconds))
         self.settled += len(claims)
+        self._claim_what_was_left()
+        self._retries.add(retry_seconds)
+
+    def _claim_what_was_left(self) -> None:
+        """Runs left this worker, written or put off: claim again once half of its capacity is free."""
         intake = self._intake
         if intake.backlog and (intake.free >= self.capacity.concurrency // 2 + 1 or intake.slot_waits()):
             self.loop.wake()
-        self._retries.add(retry_seconds)
 
     # --- what others ask ---
 
