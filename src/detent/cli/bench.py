@@ -232,6 +232,25 @@ def transports(queues: str, rate: str, burst: str) -> None:
         output.print_lines(as_table(result))
 
 
+@command(bench, "scaling", examples=("detent bench scaling", "detent bench scaling --jobs 50000 --rounds 5"))
+@option("--jobs", default="100000", metavar="N", help="Ticks due at one instant, for each cluster. [100000]")
+@option("--rounds", default="3", metavar="N", help="Rounds in which the clusters take turns. [3]")
+@format_options()
+def scaling(jobs: str, rounds: str) -> None:
+    """Run one, two and three nodes, and schedulers and workers apart, on one database."""
+    from detent.devtools.bench.scaling import CLUSTERS, ScalingResult, as_table, bench_scaling
+
+    number = read_number("--jobs", jobs, 1, MOST)
+    times = read_number("--rounds", rounds, 1, 1000)
+    measure(
+        "clusters",
+        times * len(CLUSTERS),
+        lambda progress: bench_scaling(number, times, progress),
+        as_table,
+        ScalingResult.as_document,
+    )
+
+
 @command(bench, "enqueue", examples=("detent bench enqueue", "detent bench enqueue --pending 100000 --paused 100000"))
 @option("--rounds", default="5", metavar="N", help="Rounds of the enqueue rates. [5]")
 @option(

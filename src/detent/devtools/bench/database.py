@@ -118,6 +118,10 @@ class BenchRows:
         count: int = (await self._database.fetch(PoolName.REQUEST, bench.SUCCEEDED, due))[0]["count"]
         return count
 
+    async def partitions_led(self) -> list[int]:
+        """How many partitions each node leads."""
+        return [row["led"] for row in await self._database.fetch(PoolName.REQUEST, bench.PARTITIONS_LED)]
+
     async def transactions(self) -> int:
         """Of all nodes, and the few of the measurement itself."""
         count: int = (await self._database.fetch(PoolName.REQUEST, bench.TRANSACTIONS))[0]["transactions"]

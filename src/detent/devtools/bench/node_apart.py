@@ -4,6 +4,7 @@
 It reads commands from its standard input, and ends with it:
 
     load                  look for new jobs
+    ended                 answer with the number of runs that ended here
     since SINCE UNTIL     answer with the figures of the ticks between these times
 """
 
@@ -60,6 +61,10 @@ class NodeApart:
 
     async def load(self) -> None:
         await self._say("load")
+
+    async def ended(self) -> int:
+        await self._say("ended")
+        return int(await self.answer())
 
     async def figures(self, since: float, until: float) -> ApartFigures:
         await self._say(f"since {since} {until}")
@@ -125,6 +130,8 @@ def _obey(command: Sequence[str], session: Session, recorder: LatencyRecorder, m
     match command:
         case ["load"]:
             session.scheduler.jobs_changed(None)
+        case ["ended"]:
+            _write(str(sum(metrics.ends.values())))
         case ["since", since, until]:
             late = recorder.between(float(since), float(until))
             largest = late[-1] if late else float("nan")
