@@ -118,16 +118,26 @@ class Worker:
             store, membership, held=self._held, capacity=self.capacity, adopt=self._accept, wakeups=wakeups
         )
         self.loop = Loop("worker", self.tick)
-        self.on_demand = OnDemandRuns(
+        self.on_demand = self._on_demand_runs()
+        self.offers = None if link is None else self._offer_taker(store, link, metrics)
+        handlers.notify = self.loop.wake
+        self._subscribe(wakeups)
+
+    def _on_demand_runs(self) -> OnDemandRuns:
+        return OnDemandRuns(
             self._claiming, capacity=self.capacity,
             claimable=lambda: 0 if self._intake.backlog else self._intake.claimable(),
-            accept=self._accept, wake=self.loop.wake, wakeups=wakeups,
+            accept=self._accept, wake=self.loop.wake, wakeups=self._wakeups,
         )  # fmt: skip
-        self.offers = None if link is None else OfferTaker(
-            store, membership, clock, link, intake=self._intake, capacity=self.capacity, claiming=self._claiming,
-            accept=self._accept, claim_as_usual=self._claim_as_usual, wakeups=wakeups, metrics=metrics,
+
+    def _offer_taker(self, store: Store, link: TransportLink, metrics: Metrics) -> OfferTaker:
+        return OfferTaker(
+            store, self._membership, self._clock, link, intake=self._intake, capacity=self.capacity,
+            claiming=self._claiming, accept=self._accept, claim_as_usual=self._claim_as_usual,
+            wakeups=self._wakeups, metrics=metrics,
         )  # fmt: skip
-        handlers.notify = self.loop.wake
+
+    def _subscribe(self, wakeups: Wakeups) -> None:
         for event in (wakeups.runs_ready, wakeups.runs_queued):
             event.subscribe(self._queue_reads.hint)
             event.subscribe(self.loop.wake)
