@@ -15,14 +15,14 @@ MAX_UNWRITTEN = 10_000
 
 
 class WorkerCapacity:
-    def __init__(self, concurrency: int) -> None:
+    def __init__(self, concurrency: int, *, draining: bool = False) -> None:
         self.concurrency = concurrency
         self.reserved = 0
         # Other nodes or programs have workers: they could run what waits here.
         self.others_work = False
         # Why nothing new is started: the node stops, it drains, or a suspect is tried alone.
         self.closed = False
-        self.draining = False
+        self.draining = draining
         self.on_trial = False
         self._unwritten = 0
         self._over = 0

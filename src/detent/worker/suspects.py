@@ -66,7 +66,6 @@ class Trials:
         self,
         store: Store,
         membership: Membership,
-        *,
         slots: Slots,
         capacity: WorkerCapacity,
         returns: Returns,

@@ -89,8 +89,7 @@ class Worker:
         self._wakeups = wakeups
         self._answer_seconds = store.database.answer_seconds
         self._held = HeldRuns()
-        self.capacity = WorkerCapacity(concurrency)
-        self.capacity.draining = draining
+        self.capacity = WorkerCapacity(concurrency, draining=draining)
         self._claiming = Claiming(store, membership, book, queues, ["", *capabilities], handlers)
         self.settled = 0
         self._queue_reads = QueueReads()
@@ -110,18 +109,19 @@ class Worker:
         self._intake = Intake(
             held=self._held, capacity=self.capacity, slots=self.slots, claiming=self._claiming, book=book
         )
-        self._trials = Trials(
-            store, membership, slots=self.slots, capacity=self.capacity, returns=self._returns, wakeups=wakeups
-        )
+        self._trials = Trials(store, membership, self.slots, self.capacity, self._returns, wakeups)
         self._definitions = DefinitionLoader(store, self._loaded, self._returns.give_back_unloaded)
-        self.reconciler = Reconciler(
-            store, membership, held=self._held, capacity=self.capacity, adopt=self._accept, wakeups=wakeups
-        )
+        self.reconciler = self._reconciler_of(store)
         self.loop = Loop("worker", self.tick)
         self.on_demand = self._on_demand_runs()
         self.offers = None if link is None else self._offer_taker(store, link, metrics)
         handlers.notify = self.loop.wake
         self._subscribe(wakeups)
+
+    def _reconciler_of(self, store: Store) -> Reconciler:
+        return Reconciler(
+            store, self._membership, held=self._held, capacity=self.capacity, adopt=self._accept, wakeups=self._wakeups
+        )
 
     def _on_demand_runs(self) -> OnDemandRuns:
         return OnDemandRuns(
