@@ -161,6 +161,7 @@ FENCES: dict[str, tuple[str, ...]] = {
     ),
     "run/settle_retry": (*HELD, "owner = $1 FOR UPDATE"),
     "run/start of tasks": (*HELD_OF_TASKS, "owner = $1 FOR UPDATE"),
+    "run/settle_lanes": (*HELD, "owner = $1 FOR UPDATE", "NOT IN (SELECT job, lane, scheduled_at, serial, token FROM"),
     "task/settle": (*HELD_OF_TASKS, "owner = $1 FOR UPDATE"),
     "task/settle_succeeded": (*HELD_OF_TASKS, "owner = $1 AND attempt = 1 FOR UPDATE"),
     "task/settle_retry": (*HELD_OF_TASKS, "owner = $1 FOR UPDATE"),

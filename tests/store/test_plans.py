@@ -39,11 +39,11 @@ INSERT INTO cursors (job, next_tick, fire_at, queue, schedule, partition)
 SELECT n, at, at, 1, 1, n % 256
   FROM generate_series(1, $1::bigint) AS n, LATERAL (SELECT $2::timestamptz + n * interval '1 second' AS at) AS t
 """
-# Half of the runs wait on three queues with ten priorities, the others are held.
+# Half of the runs wait on three queues with ten priorities, the others are held. One more job has a thousand lanes.
 FILL_RUNS = """
-INSERT INTO live_runs (job, scheduled_at, token, owner, not_before, queue, revision, lane, priority)
-SELECT n, $2, $3, CASE WHEN n > $1 / 2 THEN $4::bigint END, $2, 1 + n % 3, 1, 0, n % 10
-  FROM generate_series(1, $1::bigint) AS n
+INSERT INTO live_runs (job, scheduled_at, token, owner, not_before, serial, queue, revision, lane, priority)
+SELECT least(n, $1 + 1), $2, $3, CASE WHEN n > $1 / 2 THEN $4::bigint END, $2, lane, 1 + n % 3, 1, lane, n % 10
+  FROM generate_series(1, $1::bigint + 1000) AS n, LATERAL (SELECT greatest(n - $1 - 1, 0) AS lane) AS t
 """
 FILL_EXPECTATIONS = """
 INSERT INTO expectations (job, kind, partition, within, notify_after, judged, check_at)
@@ -83,6 +83,8 @@ BY_KEY = {
     "run/settle": {"live_runs_pkey"},
     "run/settle, mixed": {"live_runs_pkey"},
 }
+    "run/settle_lanes": {"live_runs_pkey"},
+    "run/settle_lanes, one job": {"live_runs_pkey"},
 # The others of them lock their rows before they change them.
 IN_ORDER = {"cursor/fire", "cursor/fire, mixed", "run/settle", "run/settle, mixed"}
 # What is tried again needs a column of the batch, so a plan may compare the batch with itself; but nothing else.
@@ -135,6 +137,8 @@ def arguments_of(name: str) -> tuple[object, ...]:
             all_of("no"),
         ),
         "run/settle_retry": (NODE, *held, at, at, all_of("failed"), all_of("no"), all_of(HOUR), all_of(None)),
+        "run/settle_lanes": settled_by_lane(JOBS_HELD, zero),
+        "run/settle_lanes, one job": settled_by_lane(all_of(JOBS + 1), list(range(BATCH))),
         "run/cancel": (JOBS_HELD, at, zero),
         "cluster/read_signals": (BATCH, 10),
         "incident/evaluate_expectations": (NODE, list(range(256)), BATCH // 2, SECOND),
@@ -144,6 +148,11 @@ def arguments_of(name: str) -> tuple[object, ...]:
 
 
 async def connect(url: str) -> Any:
+def settled_by_lane(jobs: list[Any], lanes: list[Any]) -> tuple[object, ...]:
+    at, no, failed = all_of(LONG_AGO), all_of("no"), all_of("failed")
+    return (NODE, jobs, at, all_of(TOKEN), at, at, lanes, lanes, all_of(2), no, all_of("{}"), failed, no, no)
+
+
     settings = session_settings("detent", REQUEST_LIMITS)
     return await asyncpg.connect(url, server_settings=settings)
 

@@ -14,7 +14,7 @@ import pytest
 from detent.domain.identity import RunKey
 from detent.domain.run import Claim
 from detent.store import Store
-from detent.store.settlements import Settlement, settle_statements
+from detent.store.settlements import Settlement
 from tests.support.factories import LONG_AGO, add_live_run, add_node
 from tests.support.waiting import until
 
@@ -81,21 +81,3 @@ async def test_two_settles_and_a_cancellation_of_the_same_runs_do_not_wait_for_e
         )
         assert await look.fetchval("SELECT count(*) FROM run_history") == len(jobs)
     assert await look.fetchval(DEADLOCKS) == before
-
-
-async def test_runs_of_one_job_in_several_lanes_are_settled_by_a_statement_for_each(look: Any, verbs: Store) -> None:
-    ends = [end(2), end(1, 1), end(1), end(1, 2), end(3)]
-    for item in ends:
-        await add_live_run(look, item.claim.job, item.claim.scheduled_at, lane=item.claim.lane, owner=NODE)
-    assert [arguments[0] for _, arguments in settle_statements(ends)] == [(1, 2, 3), (1,), (1,)]
-    assert await verbs.live_runs.settle(NODE, ends) == []
-    rows = await look.fetch("SELECT job, scheduled_at FROM run_history ORDER BY job, scheduled_at")
-    assert [tuple(row) for row in rows] == sorted((item.claim.job, item.claim.scheduled_at) for item in ends)
-
-
-async def test_of_a_job_with_several_lanes_only_the_run_that_is_not_held_is_returned(look: Any, verbs: Store) -> None:
-    await add_live_run(look, 1, owner=NODE)
-    await add_live_run(look, 1, LONG_AGO + timedelta(seconds=1), lane=1, owner=NODE + 1)
-    ends = [end(1), end(1, 1)]
-    assert await verbs.live_runs.settle(NODE, ends) == [ends[1]]
-    assert await look.fetchval("SELECT lane FROM live_runs") == 1
