@@ -278,9 +278,8 @@ FENCES: dict[str, tuple[str, ...]] = {
     "run/rerun": (LANE,),
     "run/redrive": (LANE, "greatest(token, (SELECT incarnation FROM cluster) << 22) + 1"),
     "run/cancel": (
-        "ORDER BY job, serial) batch",
-        "AND scheduled_at = batch.scheduled_at AND serial = batch.serial FOR UPDATE) ticks",
-        "AND scheduled_at = batch.scheduled_at AND serial = batch.serial FOR UPDATE) tasks",
+        "(SELECT * FROM found ORDER BY job, lane) batch",
+        f"{HELD[0]} FOR UPDATE",
         "FROM locked WHERE owner IS NULL)) IS TRUE",
         "FROM locked WHERE owner IS NOT NULL)) IS TRUE",
     ),
