@@ -34,9 +34,10 @@ SECOND = timedelta(seconds=1)
 TOKEN = 1 << 22 | 1
 
 EXPLAIN = "EXPLAIN (ANALYZE, FORMAT JSON, TIMING OFF)"
+# SKIP, QUEUE, REPLACE and ALLOW.
 FILL_CURSORS = """
-INSERT INTO cursors (job, next_tick, fire_at, queue, schedule, partition)
-SELECT n, at, at, 1, 1, n % 256
+INSERT INTO cursors (job, next_tick, fire_at, queue, schedule, partition, lanes)
+SELECT n, at, at, 1, 1, n % 256, (ARRAY[1, -1, -2, 5])[1 + n % 4]
   FROM generate_series(1, $1::bigint) AS n, LATERAL (SELECT $2::timestamptz + n * interval '1 second' AS at) AS t
 """
 # Half of the runs wait on three queues with ten priorities, the others are held. One more job has a thousand lanes.
@@ -82,9 +83,9 @@ BY_KEY = {
     "cursor/look_at_delays": {"cursors_pkey", "live_runs_pkey"},
     "run/settle": {"live_runs_pkey"},
     "run/settle, mixed": {"live_runs_pkey"},
-}
     "run/settle_lanes": {"live_runs_pkey"},
     "run/settle_lanes, one job": {"live_runs_pkey"},
+}
 # The others of them lock their rows before they change them.
 IN_ORDER = {"cursor/fire", "cursor/fire, mixed", "run/settle", "run/settle, mixed"}
 # What is tried again needs a column of the batch, so a plan may compare the batch with itself; but nothing else.
@@ -136,9 +137,9 @@ def arguments_of(name: str) -> tuple[object, ...]:
             all_of("no"), None, all_of("failed"), None, all_of("no"), all_of(0.0), all_of(0.0), all_of("{}"),
             all_of("no"),
         ),
-        "run/settle_retry": (NODE, *held, at, at, all_of("failed"), all_of("no"), all_of(HOUR), all_of(None)),
         "run/settle_lanes": settled_by_lane(JOBS_HELD, zero),
         "run/settle_lanes, one job": settled_by_lane(all_of(JOBS + 1), list(range(BATCH))),
+        "run/settle_retry": (NODE, *held, at, at, all_of("failed"), all_of("no"), all_of(HOUR), all_of(None)),
         "run/cancel": (JOBS_HELD, at, zero),
         "cluster/read_signals": (BATCH, 10),
         "incident/evaluate_expectations": (NODE, list(range(256)), BATCH // 2, SECOND),
@@ -147,12 +148,12 @@ def arguments_of(name: str) -> tuple[object, ...]:
     return sent[name]
 
 
-async def connect(url: str) -> Any:
 def settled_by_lane(jobs: list[Any], lanes: list[Any]) -> tuple[object, ...]:
     at, no, failed = all_of(LONG_AGO), all_of("no"), all_of("failed")
     return (NODE, jobs, at, all_of(TOKEN), at, at, lanes, lanes, all_of(2), no, all_of("{}"), failed, no, no)
 
 
+async def connect(url: str) -> Any:
     settings = session_settings("detent", REQUEST_LIMITS)
     return await asyncpg.connect(url, server_settings=settings)
 
