@@ -223,6 +223,7 @@ async def leave_the_last_run(connection: Any) -> None:
 
 
 async def refill_the_queue(connection: Any) -> None:
+    await connection.execute("SET statement_timeout = '60s'")  # that of settles is too short on a busy machine
     await connection.execute(FILL_RUNS + " ON CONFLICT DO NOTHING", JOBS, LONG_AGO, TOKEN, NODE)
 
 
