@@ -119,6 +119,16 @@ MUTANTS = (
         {"run/settle": changed("run/settle", ("AND r.token = coalesce($9::bigint", "AND 0 <> coalesce($9::bigint"))},
     ),
     Mutant(
+        "the settle without the tick",
+        scenarios.SETTLE_AGAIN_AND_NEXT_TICK,
+        {"run/settle": changed("run/settle", ("AND r.scheduled_at = coalesce(", "AND now() > coalesce("))},
+    ),
+    Mutant(
+        "the settle of lanes without the token",
+        scenarios.ZOMBIES_AND_ONE_SUCCESSOR,
+        {"run/settle_lanes": changed("run/settle_lanes", ("AND token = batch.token", "AND 0 <> batch.token"))},
+    ),
+    Mutant(
         "a run that is put off with its former token",
         scenarios.ZOMBIE_AND_ITS_SUCCESSOR_THAT_WAITED,
         {
@@ -179,6 +189,11 @@ MUTANTS = (
         "the settle without the owner",
         scenarios.ZOMBIE_AND_ITS_RETRY,
         {"run/settle": changed("run/settle", ("AND r.owner = $1", "AND $1::bigint <> 0"))},
+    ),
+    Mutant(
+        "the settle of lanes without the owner",
+        scenarios.ZOMBIES_AND_ONE_RETRY,
+        {"run/settle_lanes": changed("run/settle_lanes", ("AND owner = $1", "AND $1::bigint <> 0"))},
     ),
     Mutant(
         "a claim that does not raise the token",

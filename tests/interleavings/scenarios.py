@@ -24,6 +24,7 @@ from tests.interleavings.world import (
     World,
     cursor,
     held,
+    overlaps,
     owes,
     run,
     tick,
@@ -242,6 +243,43 @@ ZOMBIE_AND_ITS_RETRY = Scenario(
     run(owner=NEW),
     (("late", scripts.settles_late(NEW, held())), ("retry", scripts.fails_and_tries_again(NEW, held()))),
 )
+SETTLE_AGAIN_AND_NEXT_TICK = Scenario(
+    "a settle that is sent again against the next tick in its lane",
+    run(owner=NEW),
+    (("again", scripts.settles_again(NEW, held())), ("fire", scripts.fires(NEW, (1,)))),
+)
+# Several runs of one job, which are settled by their lanes.
+BOTH = (held(), held(at=1, lane=1))
+SETTLE_OF_LANES_AND_CANCEL = Scenario(
+    "settle of two lanes against cancels",
+    overlaps(OLD),
+    (
+        ("settle", scripts.settles(OLD, *BOTH)),
+        ("cancel", scripts.cancels(1, 0)),
+        ("another", scripts.cancels(0, 1)),
+    ),
+)
+SETTLE_OF_LANES_AND_NEW_OWNER = Scenario(
+    "settle of two lanes against take-over",
+    overlaps(OLD),
+    (
+        ("settle", scripts.settles(OLD, *BOTH)),
+        ("take-over", scripts.takes_over(NEW, OLD, tidy=False, claims=True)),
+    ),
+)
+ZOMBIES_AND_ONE_SUCCESSOR = Scenario(
+    "a late settle of two lanes against the next claim of one of them by the same node",
+    overlaps(NEW),
+    (
+        ("late", scripts.settles_late(NEW, *BOTH)),
+        ("next", scripts.gives_back_and_claims_again(NEW, BOTH[1])),
+    ),
+)
+ZOMBIES_AND_ONE_RETRY = Scenario(
+    "a late settle of two lanes against the next attempt of one of them on the same node",
+    overlaps(NEW),
+    (("late", scripts.settles_late(NEW, *BOTH)), ("retry", scripts.fails_and_tries_again(NEW, BOTH[1]))),
+)
 # Ticks that are made up for.
 RELEASE_AND_RELEASE = Scenario(
     "two releases of the same ticks",
@@ -378,6 +416,11 @@ SMALL = (
     LATE_PUT_OFF_AND_SUCCESSOR,
     PUT_OFF_AND_RESCUE,
     ZOMBIE_AND_ITS_RETRY,
+    SETTLE_AGAIN_AND_NEXT_TICK,
+    SETTLE_OF_LANES_AND_CANCEL,
+    SETTLE_OF_LANES_AND_NEW_OWNER,
+    ZOMBIES_AND_ONE_SUCCESSOR,
+    ZOMBIES_AND_ONE_RETRY,
     RELEASE_AND_RELEASE,
     RELEASE_AND_TAKE_OVER,
     RELEASE_AND_PAUSE,

@@ -202,12 +202,26 @@ async def claim_and_settle(actor: Actor, world: World, node: int, held_open: boo
         await settle_all(actor, world, node, claims, held_open=held_open)
 
 
-def settles(node: int, claim: Claim) -> Script:
-    """The result of a run that this node holds, or believes to hold."""
+def settles(node: int, *claims: Claim) -> Script:
+    """The results of runs that this node holds, or believes to hold."""
+
+    async def script(actor: Actor, world: World) -> None:
+        world.grant(node, claims)
+        await settle_all(actor, world, node, claims)
+
+    return script
+
+
+def settles_again(node: int, claim: Claim) -> Script:
+    """A settle whose reply is lost is sent once more, and has then committed before."""
 
     async def script(actor: Actor, world: World) -> None:
         world.grant(node, [claim])
-        await settle_all(actor, world, node, [claim])
+        await _try_to_settle(actor, world, node, [claim], held_open=True)
+        if await _try_to_settle(actor, world, node, [claim], held_open=True):
+            jobs, _, ats, serials, tokens = columns([claim])
+            if not await actor.run("run/find_settled", jobs, ats, serials, tokens):
+                raise AssertionError("a settle that had committed was taken for a stale one")
 
     return script
 
@@ -222,11 +236,11 @@ def settles_at_once(node: int, claim: Claim) -> Script:
     return script
 
 
-def settles_late(node: int, claim: Claim) -> Script:
+def settles_late(node: int, *claims: Claim) -> Script:
     """A handler that outlived its attempt commits its own result, under the attempt's token; refused, it gives up."""
 
     async def script(actor: Actor, world: World) -> None:
-        world.refused += await _try_to_settle(actor, world, node, [claim], held_open=True)
+        world.refused += await _try_to_settle(actor, world, node, claims, held_open=True)
 
     return script
 
@@ -310,9 +324,12 @@ def puts_off_late(node: int, claim: Claim) -> Script:
     return script
 
 
-def cancels(at: int = 0) -> Script:
+def cancels(*at: int) -> Script:
+    """Of these ticks, else of the first."""
+    ticks = [tick(number) for number in at or (0,)]
+
     async def script(actor: Actor, world: World) -> None:
-        rows = await actor.open("run/cancel", [1], [tick(at)], [0])
+        rows = await actor.open("run/cancel", [1] * len(ticks), ticks, [0] * len(ticks))
         await actor.commit()
         for row in rows:
             world.cancel(RunKey(row["job"], row["scheduled_at"], row["serial"]), row["owner"] is None)

@@ -108,9 +108,20 @@ def waits(lane: int = -1, owner: int | None = None, *, started: bool = False, ca
     )
 
 
-def held(job: int = 1, *, at: int = 0) -> Claim:
-    """The claim on a run made by `run`."""
-    return Claim(job, 0, tick(at), 0, FIRST_TOKEN, 1)
+def overlaps(owner: int) -> str:
+    """Runs of ticks 0 and 1 in the lanes of these numbers, and the cursor beyond both."""
+    values = f"1, '{tick(1)}', {FIRST_TOKEN}, {owner}, '{tick(1)}', 1, 1, 1, 5"
+    return (
+        run(owner=owner)
+        + f"UPDATE cursors SET lanes = 2, last_tick = '{tick(1)}', next_tick = '{tick(2)}', fire_at = '{tick(2)}';"
+        + "INSERT INTO live_runs (job, scheduled_at, token, owner, not_before, queue, revision, lane, priority)"
+        f" VALUES ({values});"
+    )
+
+
+def held(job: int = 1, *, at: int = 0, lane: int = 0) -> Claim:
+    """The claim on a run made by `run` or `overlaps`."""
+    return Claim(job, lane, tick(at), 0, FIRST_TOKEN, 1)
 
 
 class Grant(NamedTuple):

@@ -136,9 +136,20 @@ async def test_an_evicted_or_unknown_node_fires_nothing(look: Any, verbs: Store,
     assert (await cursor(look, job))["next_tick"] == LONG_AGO
 
 
-async def test_one_tick_refused_does_not_stop_its_neighbours(look: Any, verbs: Store, careful: bool) -> None:
-    jobs = [await add_job(look) for _ in range(3)]
-    batch = [advance(jobs[0]), advance(jobs[1], generation=7), advance(jobs[2])]
+@pytest.mark.parametrize("alike", [True, False], ids=["alike", "mixed"])
+@pytest.mark.parametrize("column", ["tick", "generation"])
+async def test_one_tick_refused_does_not_stop_its_neighbours(
+    look: Any, verbs: Store, careful: bool, column: str, alike: bool
+) -> None:
+    """Mixed, every column is sent as an array, and the one that is wrong has the value of the next job."""
+    ticks = [LONG_AGO + (0 if alike else n) * timedelta(minutes=1) for n in range(3)]
+    generations = [1 if alike else n + 1 for n in range(3)]
+    jobs = [await add_job(look, ticks[n], generation=generations[n]) for n in range(3)]
+    if column == "tick":
+        ticks[1] = LONG_AGO - HOUR if alike else ticks[2]
+    else:
+        generations[1] = 7 if alike else generations[2]
+    batch = [advance(*expected) for expected in zip(jobs, ticks, generations, strict=True)]
     assert await verbs.cursors.fire(NODE, 1, True, batch, careful=careful) == [Exceptional(jobs[1], None, "refused")]
     assert [len(await live(look, job)) for job in jobs] == [1, 0, 1]
 

@@ -52,8 +52,9 @@ FENCES: dict[str, tuple[str, ...]] = {
     # leaders: the node fence, and the compare-and-set on tick and generation
     "cursor/fire": (
         NODE,
-        "c.job = ANY ($4::bigint[]) AND c.next_tick = coalesce($5::timestamptz,",
-        "AND c.generation = coalesce($7::integer,",
+        "c.job = ANY ($4::bigint[])"
+        " AND c.next_tick = coalesce($5::timestamptz, ($6::timestamptz[])[width_bucket(c.job, $4::bigint[])])"
+        " AND c.generation = coalesce($7::integer, ($8::integer[])[width_bucket(c.job, $4::bigint[])])",
         "AND EXISTS (SELECT FROM fence)",
         LANE,
         OPEN,
@@ -153,12 +154,14 @@ FENCES: dict[str, tuple[str, ...]] = {
     "run/accompany": ("job = $2 AND lane = $3 AND scheduled_at = $4 AND serial = $5 AND token = $6 AND owner = $1",),
     # locked in the order of the key because of the settings of its connections (test_plans.py)
     "run/settle": (
-        "r.job = ANY ($2::bigint[]) AND r.lane = coalesce($3::integer,",
-        "AND r.scheduled_at = coalesce($5::timestamptz,",
-        "AND r.serial = coalesce($7::integer,",
-        "AND r.token = coalesce($9::bigint,",
-        "AND r.owner = $1",
+        "r.job = ANY ($2::bigint[])"
+        " AND r.lane = coalesce($3::integer, ($4::integer[])[width_bucket(r.job, $2::bigint[])])"
+        " AND r.scheduled_at = coalesce($5::timestamptz, ($6::timestamptz[])[width_bucket(r.job, $2::bigint[])])"
+        " AND r.serial = coalesce($7::integer, ($8::integer[])[width_bucket(r.job, $2::bigint[])])"
+        " AND r.token = coalesce($9::bigint, ($10::bigint[])[width_bucket(r.job, $2::bigint[])])"
+        " AND r.owner = $1 RETURNING",
     ),
+    "run/settle_lanes": (*HELD, "owner = $1 FOR UPDATE", "NOT IN (SELECT job, lane, scheduled_at, serial, token FROM"),
     "run/settle_retry": (*HELD, "owner = $1 FOR UPDATE"),
     "run/start of tasks": (*HELD_OF_TASKS, "owner = $1 FOR UPDATE"),
     "task/settle": (*HELD_OF_TASKS, "owner = $1 FOR UPDATE"),
@@ -277,9 +280,8 @@ FENCES: dict[str, tuple[str, ...]] = {
     "run/rerun": (LANE,),
     "run/redrive": (LANE, "greatest(token, (SELECT incarnation FROM cluster) << 22) + 1"),
     "run/cancel": (
-        "ORDER BY job, serial) batch",
-        "AND scheduled_at = batch.scheduled_at AND serial = batch.serial FOR UPDATE) ticks",
-        "AND scheduled_at = batch.scheduled_at AND serial = batch.serial FOR UPDATE) tasks",
+        "(SELECT * FROM found ORDER BY job, lane) batch",
+        f"{HELD[0]} FOR UPDATE",
         "FROM locked WHERE owner IS NULL)) IS TRUE",
         "FROM locked WHERE owner IS NOT NULL)) IS TRUE",
     ),

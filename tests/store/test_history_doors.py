@@ -130,6 +130,13 @@ async def settle_succeeded(look: Any, verbs: Store) -> None:
     assert await verbs.live_runs.settle(NODE, [Settlement(claim(1), LONG_AGO, LONG_AGO, 1)]) == []
 
 
+async def settle_lanes(look: Any, verbs: Store) -> None:
+    claims = [claim(1)._replace(lane=lane, serial=lane) for lane in (0, 1)]
+    for each in claims:
+        await add_live_run(look, 1, owner=NODE, lane=each.lane, serial=each.serial)
+    assert await verbs.live_runs.settle(NODE, [Settlement(each, LONG_AGO, LONG_AGO, 2) for each in claims]) == []
+
+
 async def settle_retry(look: Any, verbs: Store) -> None:
     await add_live_run(look, 1, owner=NODE)
     assert await verbs.live_runs.retry(NODE, [PlannedRetry(claim(1), LONG_AGO, LONG_AGO, "failed", "no", HOUR)]) == []
@@ -277,6 +284,7 @@ DOORS: dict[str, Callable[[Any, Store], Awaitable[None]]] = {
     "catch_up/drop": drop_catchups,
     "run/settle": settle,
     "run/settle of a success": settle_succeeded,
+    "run/settle_lanes": settle_lanes,
     "run/settle_retry": settle_retry,
     "run/quarantine": quarantine,
     "run/record_stale": stale,

@@ -34,16 +34,17 @@ SECOND = timedelta(seconds=1)
 TOKEN = 1 << 22 | 1
 
 EXPLAIN = "EXPLAIN (ANALYZE, FORMAT JSON, TIMING OFF)"
+# SKIP, QUEUE, REPLACE and ALLOW.
 FILL_CURSORS = """
-INSERT INTO cursors (job, next_tick, fire_at, queue, schedule, partition)
-SELECT n, at, at, 1, 1, n % 256
+INSERT INTO cursors (job, next_tick, fire_at, queue, schedule, partition, lanes)
+SELECT n, at, at, 1, 1, n % 256, (ARRAY[1, -1, -2, 5])[1 + n % 4]
   FROM generate_series(1, $1::bigint) AS n, LATERAL (SELECT $2::timestamptz + n * interval '1 second' AS at) AS t
 """
-# Half of the runs wait on three queues with ten priorities, the others are held.
+# Half of the runs wait on three queues with ten priorities, the others are held. One more job has a thousand lanes.
 FILL_RUNS = """
-INSERT INTO live_runs (job, scheduled_at, token, owner, not_before, queue, revision, lane, priority)
-SELECT n, $2, $3, CASE WHEN n > $1 / 2 THEN $4::bigint END, $2, 1 + n % 3, 1, 0, n % 10
-  FROM generate_series(1, $1::bigint) AS n
+INSERT INTO live_runs (job, scheduled_at, token, owner, not_before, serial, queue, revision, lane, priority)
+SELECT least(n, $1 + 1), $2, $3, CASE WHEN n > $1 / 2 THEN $4::bigint END, $2, lane, 1 + n % 3, 1, lane, n % 10
+  FROM generate_series(1, $1::bigint + 1000) AS n, LATERAL (SELECT greatest(n - $1 - 1, 0) AS lane) AS t
 """
 FILL_EXPECTATIONS = """
 INSERT INTO expectations (job, kind, partition, within, notify_after, judged, check_at)
@@ -82,6 +83,8 @@ BY_KEY = {
     "cursor/look_at_delays": {"cursors_pkey", "live_runs_pkey"},
     "run/settle": {"live_runs_pkey"},
     "run/settle, mixed": {"live_runs_pkey"},
+    "run/settle_lanes": {"live_runs_pkey"},
+    "run/settle_lanes, one job": {"live_runs_pkey"},
 }
 # The others of them lock their rows before they change them.
 IN_ORDER = {"cursor/fire", "cursor/fire, mixed", "run/settle", "run/settle, mixed"}
@@ -134,6 +137,8 @@ def arguments_of(name: str) -> tuple[object, ...]:
             all_of("no"), None, all_of("failed"), None, all_of("no"), all_of(0.0), all_of(0.0), all_of("{}"),
             all_of("no"),
         ),
+        "run/settle_lanes": settled_by_lane(JOBS_HELD, zero),
+        "run/settle_lanes, one job": settled_by_lane(all_of(JOBS + 1), list(range(BATCH))),
         "run/settle_retry": (NODE, *held, at, at, all_of("failed"), all_of("no"), all_of(HOUR), all_of(None)),
         "run/cancel": (JOBS_HELD, at, zero),
         "cluster/read_signals": (BATCH, 10),
@@ -141,6 +146,11 @@ def arguments_of(name: str) -> tuple[object, ...]:
     }  # fmt: skip
     sent["run/claim, evenly"] = (*sent["run/claim"][:-1], True)
     return sent[name]
+
+
+def settled_by_lane(jobs: list[Any], lanes: list[Any]) -> tuple[object, ...]:
+    at, no, failed = all_of(LONG_AGO), all_of("no"), all_of("failed")
+    return (NODE, jobs, at, all_of(TOKEN), at, at, lanes, lanes, all_of(2), no, all_of("{}"), failed, no, no)
 
 
 async def connect(url: str) -> Any:
@@ -213,6 +223,7 @@ async def leave_the_last_run(connection: Any) -> None:
 
 
 async def refill_the_queue(connection: Any) -> None:
+    await connection.execute("SET statement_timeout = '60s'")  # that of settles is too short on a busy machine
     await connection.execute(FILL_RUNS + " ON CONFLICT DO NOTHING", JOBS, LONG_AGO, TOKEN, NODE)
 
 

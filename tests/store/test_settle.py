@@ -148,11 +148,25 @@ async def test_a_settle_by_a_node_that_is_not_the_owner_changes_nothing(
     assert await history(look) == []
 
 
-async def test_one_lost_run_does_not_hold_up_its_neighbours(look: Any, verbs: Store) -> None:
-    claims = [await held(look, job) for job in (1, 2, 3)]
-    late = success(claims[1]._replace(token=TOKEN + 5))
-    assert await verbs.live_runs.settle(NODE, [success(claims[2]), late, success(claims[0])]) == [late]
+@pytest.mark.parametrize("alike", [True, False], ids=["alike", "mixed"])
+@pytest.mark.parametrize("column", ["token", "scheduled_at", "serial", "lane", "owner"])
+async def test_one_lost_run_does_not_hold_up_its_neighbours(look: Any, verbs: Store, column: str, alike: bool) -> None:
+    """Mixed, every column is sent as an array, and the one that is wrong has the value of the next run."""
+    claims = []
+    for job in (1, 2, 3):
+        n = 0 if alike else job
+        own: dict[str, Any] = {"scheduled_at": LONG_AGO + n * SECOND, "serial": n, "lane": n, "token": TOKEN + n}
+        claims.append(await held(look, job, **own))
+    late = claims[1]
+    if column == "owner":
+        await look.execute("UPDATE live_runs SET owner = $1 WHERE job = 2", OTHER)
+    else:
+        others: dict[str, Any] = {"token": TOKEN + 5, "scheduled_at": LONG_AGO + SECOND, "serial": 1, "lane": 1}
+        late = late._replace(**{column: others[column] if alike else getattr(claims[2], column)})
+    ends = [success(claims[2]), success(late), success(claims[0])]
+    assert await verbs.live_runs.settle(NODE, ends) == [ends[1]]
     assert [row["job"] for row in await history(look)] == [1, 3]
+    assert [row["job"] for row in await live(look)] == [2]
 
 
 async def test_a_later_run_in_the_same_lane_is_not_mistaken_for_the_one_before(look: Any, verbs: Store) -> None:

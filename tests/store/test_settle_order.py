@@ -1,10 +1,12 @@
 """A settle locks runs in the order of their keys, as everyone does who locks several: so none of them can wait for each
-other. It has no pass of its own for that; the plan that its connections get does it."""
+other. By job it has no pass of its own for that; the plan that its connections get does it. A cancellation has to find
+the lanes of its runs before it can lock them in that order."""
 
 from __future__ import annotations
 
 import asyncio
 import random
+from collections.abc import Awaitable, Callable, Sequence
 from datetime import timedelta
 from typing import Any
 
@@ -14,7 +16,8 @@ import pytest
 from detent.domain.identity import RunKey
 from detent.domain.run import Claim
 from detent.store import Store
-from detent.store.settlements import Settlement, settle_statements
+from detent.store.live_runs import PlannedRetry
+from detent.store.settlements import Settlement
 from tests.support.factories import LONG_AGO, add_live_run, add_node
 from tests.support.waiting import until
 
@@ -38,10 +41,10 @@ def end(job: int, lane: int = 0) -> Settlement:
     return Settlement(claim(job, lane), LONG_AGO, LONG_AGO, 1)
 
 
-async def is_locked(look: Any, job: int) -> bool:
+async def is_locked(look: Any, job: int, lane: int = 0) -> bool:
     try:
         async with look.transaction():
-            await look.fetch("SELECT FROM live_runs WHERE job = $1 FOR UPDATE NOWAIT", job)
+            await look.fetch("SELECT FROM live_runs WHERE job = $1 AND lane = $2 FOR UPDATE NOWAIT", job, lane)
     except asyncpg.LockNotAvailableError:
         return True
     return False
@@ -83,19 +86,75 @@ async def test_two_settles_and_a_cancellation_of_the_same_runs_do_not_wait_for_e
     assert await look.fetchval(DEADLOCKS) == before
 
 
-async def test_runs_of_one_job_in_several_lanes_are_settled_by_a_statement_for_each(look: Any, verbs: Store) -> None:
-    ends = [end(2), end(1, 1), end(1), end(1, 2), end(3)]
-    for item in ends:
-        await add_live_run(look, item.claim.job, item.claim.scheduled_at, lane=item.claim.lane, owner=NODE)
-    assert [arguments[0] for _, arguments in settle_statements(ends)] == [(1, 2, 3), (1,), (1,)]
-    assert await verbs.live_runs.settle(NODE, ends) == []
-    rows = await look.fetch("SELECT job, scheduled_at FROM run_history ORDER BY job, scheduled_at")
-    assert [tuple(row) for row in rows] == sorted((item.claim.job, item.claim.scheduled_at) for item in ends)
+Verb = Callable[[Store, Sequence[Claim]], Awaitable[Any]]
 
 
-async def test_of_a_job_with_several_lanes_only_the_run_that_is_not_held_is_returned(look: Any, verbs: Store) -> None:
+async def settle(store: Store, claims: Sequence[Claim]) -> Any:
+    return await store.live_runs.settle(NODE, [Settlement(claim, LONG_AGO, LONG_AGO, 1) for claim in claims])
+
+
+async def retry(store: Store, claims: Sequence[Claim]) -> Any:
+    none = timedelta(0)
+    failed = [PlannedRetry(claim, LONG_AGO, LONG_AGO, "failed", "no", none) for claim in claims]
+    return await store.live_runs.retry(NODE, failed)
+
+
+async def cancel(store: Store, claims: Sequence[Claim]) -> Any:
+    return await store.live_runs.cancel([claim.key for claim in claims])
+
+
+async def give_back(store: Store, claims: Sequence[Claim]) -> Any:
+    return await store.live_runs.give_back(NODE, claims)
+
+
+async def put_off(store: Store, claims: Sequence[Claim]) -> Any:
+    return await store.live_runs.put_off(NODE, [(claim, timedelta(0)) for claim in claims])
+
+
+LANES = 40
+VERBS: list[Verb] = [settle, retry, cancel, give_back, put_off]
+
+
+@pytest.mark.parametrize("verb", VERBS)
+async def test_runs_of_one_job_are_locked_in_the_order_of_their_lanes(
+    look: Any, another: Any, verbs: Store, verb: Verb
+) -> None:
+    """Neither in that of their ticks, which is another one here, nor in that in which they are asked for."""
+    claims = [claim(1, lane)._replace(scheduled_at=LONG_AGO - lane * timedelta(seconds=1)) for lane in range(LANES)]
+    for each in random.sample(claims, LANES):
+        await add_live_run(look, 1, each.scheduled_at, lane=each.lane, owner=NODE)
+    async with another.transaction():
+        await another.fetch("SELECT FROM live_runs WHERE lane = 20 FOR UPDATE")
+        waiting = asyncio.ensure_future(verb(verbs, random.sample(claims, LANES)))
+        await until(lambda: look.fetchval(WAITING))
+        locked = [await is_locked(look, 1, lane) for lane in range(LANES)]
+        assert locked == [lane <= 20 for lane in range(LANES)]
+    await waiting
+
+
+async def test_a_run_that_has_left_its_lane_while_its_cancellation_waited_is_not_cancelled(
+    look: Any, another: Any, verbs: Store
+) -> None:
+    """The lane has another run by then, of a later tick."""
     await add_live_run(look, 1, owner=NODE)
-    await add_live_run(look, 1, LONG_AGO + timedelta(seconds=1), lane=1, owner=NODE + 1)
-    ends = [end(1), end(1, 1)]
-    assert await verbs.live_runs.settle(NODE, ends) == [ends[1]]
-    assert await look.fetchval("SELECT lane FROM live_runs") == 1
+    async with another.transaction():
+        later = LONG_AGO + timedelta(seconds=1)
+        await another.execute("UPDATE live_runs SET scheduled_at = $1", later)
+        cancelling = asyncio.create_task(verbs.live_runs.cancel([claim(1).key]))
+        await until(lambda: look.fetchval(WAITING))
+    assert await cancelling == {}
+    assert [tuple(row) for row in await look.fetch("SELECT scheduled_at, cancel FROM live_runs")] == [(later, False)]
+
+
+async def test_all_who_lock_several_runs_of_one_job_do_not_wait_for_each_other(look: Any, verbs: Store) -> None:
+    before = await look.fetchval(DEADLOCKS)
+    claims = [claim(1, lane) for lane in range(300)]
+    for number in range(ROUNDS):
+        await look.execute("DELETE FROM run_history")
+        await look.execute("DELETE FROM attempts")
+        await look.execute("DELETE FROM live_runs")
+        for each in random.sample(claims, len(claims)):
+            await add_live_run(look, 1, each.scheduled_at, lane=each.lane, owner=NODE)
+        chosen = [settle, settle, cancel, cancel, VERBS[number % len(VERBS)]]
+        await asyncio.gather(*(verb(verbs, random.sample(claims, len(claims))) for verb in chosen))
+    assert await look.fetchval(DEADLOCKS) == before

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from datetime import datetime
 from operator import attrgetter, itemgetter
@@ -43,13 +44,13 @@ _key_of: Callable[[Claim], tuple[object, ...]] = itemgetter(slice(5))
 
 
 def settle_statements(batch: Sequence[Settlement]) -> Iterator[tuple[Statement, Columns]]:
-    """What ends these runs; a single statement, unless runs of tasks are among them or a job has several runs."""
+    """What ends these runs; a single statement, unless runs of tasks are among them or jobs have several runs: then one
+    more for each."""
     for of_tasks, some in by_kind(batch, _claim_of):
         if of_tasks:
             yield _settle_tasks(some)
         else:
-            for runs in _one_of_each_job(some):
-                yield sql.run.SETTLE, _columns_by_job(runs)
+            yield from _settle_ticks(some)
 
 
 def by_kind(batch: Sequence[Item], claim_of: Callable[[Item], Claim]) -> list[tuple[bool, Sequence[Item]]]:
@@ -61,19 +62,19 @@ def by_kind(batch: Sequence[Item], claim_of: Callable[[Item], Claim]) -> list[tu
     return [(kind, [item for is_task, item in pairs if is_task is kind]) for kind in (False, True)]
 
 
-def _one_of_each_job(batch: Sequence[Settlement]) -> Iterator[Sequence[Settlement]]:
-    """Sorted by job, as the statement needs it. Only jobs that allow overlap have several runs."""
-    left = sorted(batch, key=_job_of)
-    if len(set(map(_job_of, left))) == len(left):
-        yield left
-        return
-    while left:
-        first_of = {item.claim.job: item for item in reversed(left)}
-        if len(first_of) == len(left):
-            yield left
-            return
-        yield sorted(first_of.values(), key=_job_of)
-        left = [item for item in left if first_of[item.claim.job] is not item]
+def _settle_ticks(batch: Sequence[Settlement]) -> Iterator[tuple[Statement, Columns]]:
+    """The statement that names runs by their jobs costs less than the one that names them by lanes, and takes one run
+    of each job. Only jobs that allow overlap have several."""
+    counts = Counter(map(_job_of, batch))
+    alone = batch if len(counts) == len(batch) else [item for item in batch if counts[item.claim.job] == 1]
+    if alone:
+        yield sql.run.SETTLE, _columns_by_job(sorted(alone, key=_job_of))
+    if len(alone) < len(batch):
+        several = (item for item in reversed(batch) if counts[item.claim.job] > 1)
+        # An end that is here twice is sent once, because the statement would write its history twice. The second shares
+        # the fate of the first: callers find both by job and lane.
+        first_of = {_key_of(item.claim): item for item in several}
+        yield sql.run.SETTLE_LANES, _columns_by_lane(list(first_of.values()))
 
 
 def _columns_by_job(batch: Sequence[Settlement]) -> Columns:
@@ -85,12 +86,18 @@ def _columns_by_job(batch: Sequence[Settlement]) -> Columns:
     return (jobs, *keys, *texts, *times, if_any(results), if_any(tracebacks))
 
 
-def _settle_tasks(batch: Sequence[Settlement]) -> tuple[Statement, Columns]:
+def _columns_by_lane(batch: Sequence[Settlement]) -> Columns:
     claims, started, finished, statuses, reasons, results, outcomes, errors, _, tracebacks, _ = zip(*batch, strict=True)
     jobs, lanes, ats, serials, tokens = key_columns(claims)
+    texts = (reasons, results, outcomes, errors, tracebacks)
+    return (jobs, ats, tokens, started, finished, lanes, serials, statuses, *texts)
+
+
+def _settle_tasks(batch: Sequence[Settlement]) -> tuple[Statement, Columns]:
     if not all(map(_is_plain, batch)):
-        texts = (reasons, results, outcomes, errors, tracebacks)
-        return sql.task.SETTLE, (jobs, ats, tokens, started, finished, lanes, serials, statuses, *texts)
+        return sql.task.SETTLE, _columns_by_lane(batch)
+    claims, started, finished, *_ = zip(*batch, strict=True)
+    jobs, lanes, ats, serials, tokens = key_columns(claims)
     times = ([time.timestamp() for time in started], [time.timestamp() for time in finished])
     alike = (one_for_all(ats), one_for_all(tokens), *times, one_for_all(lanes), one_for_all(serials))
     return sql.task.SETTLE_SUCCEEDED, (jobs, *alike)

@@ -28,8 +28,10 @@ placed AS MATERIALIZED (
         WHEN crowded AND lanes <= (SELECT count(*) FROM live_runs r WHERE r.job = locked.job AND r.lane >= 0)
              AND lanes > 0 THEN NULL
         WHEN lanes = 1 THEN 0::smallint
+        -- OFFSET 0 keeps this a probe for each job: a plan that was made while the queue was empty read all live runs.
         WHEN lanes < 0
-        THEN CASE WHEN EXISTS (SELECT FROM live_runs r WHERE r.job = locked.job) THEN lanes ELSE 0::smallint END
+        THEN CASE WHEN EXISTS (SELECT FROM live_runs r WHERE r.job = locked.job OFFSET 0) THEN lanes
+                  ELSE 0::smallint END
         ELSE (SELECT g::smallint FROM generate_series(0, locked.lanes - 1) g
          WHERE NOT EXISTS (SELECT FROM live_runs r WHERE r.job = locked.job AND r.lane = g)
          ORDER BY g LIMIT 1) END AS lane FROM locked),
