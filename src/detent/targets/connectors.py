@@ -12,12 +12,14 @@ import asyncio
 import socket
 import ssl
 from dataclasses import dataclass
+from functools import partial
 
 import aiohttp
 from aiohttp.abc import AbstractResolver, ResolveResult
 
 from detent.domain.target_access import RulesKey, TargetRules
 from detent.runtime.clock import monotonic
+from detent.targets.answer_protocol import AnswerProtocol
 from detent.targets.exchange import CONNECT_SECONDS
 from detent.targets.gate import calling_tenant
 from detent.targets.guard import AddressGuard, AddressRefusedError, called_host
@@ -98,6 +100,8 @@ class GuardedConnectors:
             use_dns_cache=self._dns_cache_seconds > 0,
             ttl_dns_cache=self._dns_cache_seconds,
         )
+        # aiohttp has no public way to choose the protocol of its connections; exchange() refuses any other.
+        connector._factory = partial(AnswerProtocol, loop=asyncio.get_running_loop())
         ruled = self._connectors[tenant, rules.key] = _RuledConnector(connector)
         return ruled
 

@@ -20,6 +20,7 @@ from yarl import URL
 
 from detent.domain.http_rules import WITH_BODY
 from detent.domain.target_url import TargetError
+from detent.targets.answer_protocol import AnswerProtocol
 from detent.targets.http_failures import BadAnswerError, BrokenConnectionError
 
 CONNECT_SECONDS = 10.0
@@ -99,7 +100,9 @@ async def exchange(
     try:
         if protocol is None or transport is None or transport.is_closing():
             raise aiohttp.ServerDisconnectedError
-        protocol.set_response_params(skip_payload=bodiless, read_until_eof=True, auto_decompress=False)
+        if not isinstance(protocol, AnswerProtocol):
+            raise TypeError(f"{type(protocol).__name__} does not limit what is read.")
+        protocol.begin(cap, bodiless=bodiless)
         transport.write(request)
         message, content = await protocol.read()
         while message.code < 200 and message.code != 101:
@@ -142,6 +145,6 @@ async def _read(content: aiohttp.StreamReader, cap: int) -> tuple[bytes, bool, b
             size += len(pieces[-1])
             if size >= cap:
                 break
-    except (aiohttp.ClientError, OSError):
+    except (aiohttp.ClientError, OSError, RuntimeError):  # the last: the connection was closed here before it was read
         return b"".join(pieces), False, True
     return b"".join(pieces), size <= cap and content.at_eof(), False
