@@ -136,7 +136,10 @@ async def _connection(
 
 
 async def _read(content: aiohttp.StreamReader, cap: int) -> tuple[bytes, bool, bool]:
-    """What was read, whether it is complete, and whether the connection broke."""
+    """What was read, whether it is complete, and whether the connection broke. With a cap of 0 only the status is wanted:
+    a body that never comes is not waited for."""
+    if not cap:
+        return b"", content.at_eof(), False
     pieces: list[bytes] = []
     size = 0
     try:
