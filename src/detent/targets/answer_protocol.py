@@ -7,6 +7,9 @@ belong to no answer, such as the extension of a chunk. That blocks the loop on w
 
 from __future__ import annotations
 
+import asyncio
+import select
+
 import aiohttp
 from aiohttp.client_proto import ResponseHandler
 from aiohttp.http_exceptions import HttpProcessingError
@@ -36,6 +39,19 @@ class AnswerProtocol(ResponseHandler):
         self.used = True
         self._received, self._most, self._began = 0, BYTES_PER_WANTED * cap + BYTES_AROUND, self._loop.time()
         self.set_response_params(skip_payload=bodiless, read_until_eof=True, auto_decompress=False)
+
+    def is_silent(self) -> bool:
+        """Whether nothing has arrived that no request asked for, the end of the connection included. The loop may not
+        have read it yet: a server that closes after each answer failed every second call."""
+        return not self._buffer and self.transport is not None and not _has_arrived(self.transport)
+
+    def close(self) -> None:
+        """Drop what was not sent, and do not wait for the server: one that does not read would keep the connection, and
+        with TLS one that does not say goodbye, for 30 s."""
+        transport = self.transport
+        super().close()
+        if transport is not None and (transport.get_extra_info("sslcontext") or transport.get_write_buffer_size()):
+            transport.abort()
 
     def data_received(self, data: bytes) -> None:
         if len(data) <= PIECE:
@@ -71,3 +87,10 @@ class AnswerProtocol(ResponseHandler):
         body = self._payload
         if body is not None and not body.is_eof() and body.exception() is None:
             body.set_exception(aiohttp.ClientPayloadError(str(exc)))
+
+
+def _has_arrived(transport: asyncio.Transport) -> bool:
+    """Asks the kernel, which takes 0.6 µs. Not `select`: it refuses descriptors over 1023."""
+    poll = select.poll()
+    poll.register(transport.get_extra_info("socket").fileno(), select.POLLIN)
+    return bool(poll.poll(0))

@@ -118,26 +118,26 @@ async def exchange(
         if reusable:
             connection.release()
         else:
-            if transport is not None and transport.get_write_buffer_size():
-                transport.abort()  # closing would wait until a server that does not read has read the rest
             connection.close()
 
 
 async def _connection(
     connector: aiohttp.BaseConnector, destination: aiohttp.ClientRequest
 ) -> aiohttp.connector.Connection:
-    """A kept connection on which the server has sent another answer since the last request is not used: it would be
-    taken for the answer to this one. (A new connection has none: its parser begins with the request.)"""
+    """A new connection, or a kept one on which nothing has arrived since its last answer. Anything else would be taken
+    for the answer to this request, and the end of the connection would fail it. Nothing has been sent yet, so another
+    connection is no second attempt."""
     while True:
         connection = await connector.connect(destination, [], _TIMEOUT)
-        if connection.protocol is None or not len(connection.protocol):
+        protocol = connection.protocol
+        if not isinstance(protocol, AnswerProtocol) or not protocol.used or protocol.is_silent():
             return connection
         connection.close()
 
 
 async def _read(content: aiohttp.StreamReader, cap: int) -> tuple[bytes, bool, bool]:
-    """What was read, whether it is complete, and whether the connection broke. With a cap of 0 only the status is wanted:
-    a body that never comes is not waited for."""
+    """What was read, whether it is complete, and whether the connection broke. With a cap of 0 only the status is
+    wanted: a body that never comes is not waited for."""
     if not cap:
         return b"", content.at_eof(), False
     pieces: list[bytes] = []
