@@ -237,10 +237,12 @@ class PythonTargetRunner:
             pending.end(outcome)
 
         def start() -> None:
-            task = asyncio.get_running_loop().create_task(work(), context=context)
+            loop = asyncio.get_running_loop()
+            task = loop.create_task(work(), context=context)
             self._tasks.add(task)
             task.add_done_callback(self._tasks.discard)
-            pending.interruptible(partial(self._thread.on_loop, task.cancel))
+            # Behind its first step: a task that is cancelled before that never ends its call.
+            pending.interruptible(partial(self._thread.on_loop, partial(loop.call_soon, task.cancel)))
 
         self._thread.on_loop(start)
 
