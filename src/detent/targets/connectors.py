@@ -11,11 +11,13 @@ from __future__ import annotations
 import asyncio
 import socket
 import ssl
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 
 import aiohttp
 from aiohttp.abc import AbstractResolver, ResolveResult
+from aiohttp.client_proto import ResponseHandler
 
 from detent.domain.target_access import RulesKey, TargetRules
 from detent.runtime.clock import monotonic
@@ -101,7 +103,8 @@ class GuardedConnectors:
             ttl_dns_cache=self._dns_cache_seconds,
         )
         # aiohttp has no public way to choose the protocol of its connections; exchange() refuses any other.
-        connector._factory = partial(AnswerProtocol, loop=asyncio.get_running_loop())
+        make: Callable[..., ResponseHandler] = AnswerProtocol
+        connector._factory = partial(make, loop=asyncio.get_running_loop())
         ruled = self._connectors[tenant, rules.key] = _RuledConnector(connector)
         return ruled
 

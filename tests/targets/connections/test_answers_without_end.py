@@ -112,7 +112,7 @@ async def test_any_number_of_informational_answers_may_come_if_they_come_slowly(
     monkeypatch.setattr(answer_protocol, "BYTES_PER_SECOND", per_second)
 
     async def write(_: Received, writer: asyncio.StreamWriter) -> None:
-        for _ in range(1000):
+        for _number in range(1000):
             writer.write(b"HTTP/1.1 102 Processing\r\n\r\n")
             await read_what_was_sent()
         writer.write(HEAD + b"Content-Length: 2\r\n\r\nok")
