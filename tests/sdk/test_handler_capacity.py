@@ -336,6 +336,42 @@ async def test_a_coroutine_that_blocks_does_not_keep_the_node_from_ending() -> N
     assert last
 
 
+class ListeningThread(HandlerThread):
+    """Counts what was handed to its loop."""
+
+    handed = 0
+
+    def on_loop(self, work: Callable[[], object]) -> None:
+        super().on_loop(work)
+        self.handed += 1
+
+
+async def test_a_coroutine_of_a_plain_function_that_times_out_before_it_is_started_gives_its_thread_back() -> None:
+    """The loop is busy until then, and takes what was handed over in two portions: the end of the coroutine stands in
+    the second one, before its first step."""
+    app, thread, release = Detent(), ListeningThread(2), threading.Event()
+
+    @app.function("half")
+    def half() -> Any:
+        thread.on_loop(lambda: thread.on_loop(lambda: None))
+        return asyncio.sleep(60)
+
+    @app.function("plain")
+    def plain() -> None: ...
+
+    thread.start()
+    runner = PythonTargetRunner(app.functions, thread, run_of, begin_within=2.0, tenant_headroom=0.5)
+    runner.capacity.share_among({1: 1, 2: 1})
+    thread.on_loop(lambda: release.wait(30))
+    ended = await runner(call_of("half", 0.1))
+    assert isinstance(ended, Failed) and ended.outcome == "timeout"
+    await until(lambda: thread.handed == 3)
+    release.set()
+    for _ in range(2):  # as many as there are threads
+        assert await runner(call_of("plain", 60)) == Succeeded(None)
+    await thread.stop()
+
+
 @pytest.mark.parametrize("function", ["hangs", "sleeps"])
 async def test_a_call_that_takes_too_long_is_a_timeout(one_thread: HandlerThread, function: str) -> None:
     app = Detent()

@@ -358,6 +358,39 @@ async def test_variables_of_the_context_reach_the_function_and_no_other_run() ->
             ]  # fmt: skip
 
 
+async def test_what_a_function_sets_in_its_context_is_not_seen_by_the_next_one_in_its_thread() -> None:
+    app = Detent()
+    user: ContextVar[str] = ContextVar("user", default="nobody")
+
+    def log_in(run: Run) -> str:
+        before = user.get()
+        user.set(str(run.payload))
+        return before
+
+    @app.task()
+    def threaded(run: Run) -> str:
+        return log_in(run)
+
+    @app.task()
+    async def looped(run: Run) -> str:
+        return log_in(run)
+
+    @app.task()
+    def half(run: Run) -> Any:
+        async def rest() -> str:
+            return f"{before} {user.get()}"
+
+        before = log_in(run)
+        return rest()
+
+    async with serving(app) as run:
+        for name in ("threaded", "looped"):
+            for number in range(8):  # more than there are threads
+                assert results(await run(name, f"u{number}")) == ['"nobody"']
+        for number in range(8):
+            assert results(await run("half", f"u{number}")) == [f'"nobody u{number}"']
+
+
 def test_an_app_without_anything_around_it_serves_its_functions_as_they_are() -> None:
     app = Detent()
 

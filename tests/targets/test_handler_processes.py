@@ -21,6 +21,7 @@ from tests.support.waiting import until
 
 APP = """
 import asyncio, ctypes, os, re, signal, subprocess, sys, threading
+from contextvars import ContextVar
 from pathlib import Path
 from detent import Detent, Run
 
@@ -102,6 +103,20 @@ def starts_a_command():
     (HERE / "command").write_text(str(command.pid))
     os._exit(4)
 
+USER = ContextVar("user", default="nobody")
+
+@function
+def logs_in(run: Run):
+    before = USER.get()
+    USER.set(run.payload)
+    return before
+
+@function
+async def logs_in_on_the_loop(run: Run):
+    before = USER.get()
+    USER.set(run.payload)
+    return before
+
 class Mute:
     def __str__(self):
         raise ValueError("no text")
@@ -138,7 +153,7 @@ async def make(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator
     """Pools of processes that import an app in the working directory."""
     (tmp_path / "isolated_app.py").write_text(APP)
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path), prepend=os.pathsep)
     pools: list[HandlerProcesses] = []
 
     def start(limit: int = 2, *, app: str = "isolated_app:app", hold: Any = lambda call: None, **how: Any) -> Any:
@@ -185,6 +200,13 @@ async def test_a_handler_has_its_payload_and_its_result_comes_back(make: Make, f
     assert answer["pid"] != os.getpid()
     assert answer.get("window", str(INSTANT)) == str(INSTANT)
     assert read(await pool(call_of(function, payload)))["pid"] == answer["pid"]
+
+
+async def test_what_a_handler_sets_in_its_context_is_not_seen_by_the_next_run(make: Make) -> None:
+    pool = make(1)
+    for user in ("ada", "bob", "eve"):
+        for function in ("logs_in", "logs_in_on_the_loop"):
+            assert read(await pool(call_of(function, user))) == "nobody"
 
 
 @pytest.mark.parametrize(

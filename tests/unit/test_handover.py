@@ -8,6 +8,7 @@ from collections.abc import AsyncIterator
 
 import pytest
 
+from detent.targets.calls import HandlerCall
 from detent.targets.handover import Handover
 from detent.targets.threads import DaemonThreads
 from tests.support.waiting import until
@@ -146,3 +147,22 @@ async def test_where_the_system_has_no_thread_the_work_is_refused_or_waits(
         pool.call(lambda: done.append(2))
         busy.set()
         await until(lambda: done == [1, 2])
+
+
+async def test_a_call_is_interrupted_once_also_if_both_sides_see_the_reason() -> None:
+    """A second cancellation would meet the handler while it cleans up."""
+    call = HandlerCall(60, 60, Handover(asyncio.get_running_loop()))
+    interruptions = 0
+
+    def interrupt() -> None:
+        nonlocal interruptions
+        interruptions += 1
+        if interruptions == 1:
+            call._abandon()  # the node goes on from where it had marked the call
+
+    assert call.begin()
+    call._abandon()
+    assert interruptions == 0
+    call.interruptible(interrupt)
+    call._abandon()
+    assert interruptions == 1

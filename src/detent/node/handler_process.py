@@ -17,6 +17,7 @@ import sys
 import threading
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager, suppress
+from contextvars import copy_context
 from datetime import datetime
 from functools import partial
 from itertools import count
@@ -276,7 +277,7 @@ class Handlers:
                 ended = None, error
             self._loop.call_soon_threadsafe(over.set_result, ended)
 
-        self._threads.call(work)
+        self._threads.call(partial(copy_context().run, work))
         while not over.done():
             with suppress(asyncio.CancelledError):
                 await asyncio.shield(over)

@@ -113,7 +113,7 @@ class HandlerCall:
         self._decided = threading.Lock()
         self._begun_at: float | None = None
         self._abandoned = False
-        self._interrupt: Callable[[], object] | None = None
+        self._interrupts: list[Callable[[], object]] = []  # taken from it by whichever side is first
         self._timeout = timeout_seconds
         self._begin_by = monotonic() + begin_within
 
@@ -127,10 +127,10 @@ class HandlerCall:
         return True
 
     def interruptible(self, interrupt: Callable[[], object]) -> None:
-        """How the call can be interrupted from now on; `interrupt` is called on the node's loop."""
-        self._interrupt = interrupt
+        """How the call can be interrupted from now on. `interrupt` is called once at most, on either side."""
+        self._interrupts.append(interrupt)
         if self._abandoned:
-            interrupt()
+            self._interrupt()
 
     def end(self, outcome: Outcome) -> None:
         self._back.hand(self._set, outcome)
@@ -180,8 +180,15 @@ class HandlerCall:
     def _abandon(self) -> None:
         """Interrupt a call that has begun, if possible; its outcome is ignored."""
         self._abandoned = True
-        if self._interrupt is not None:
-            self._interrupt()
+        self._interrupt()
+
+    def _interrupt(self) -> None:
+        """A second interruption would meet the handler while it cleans up."""
+        try:
+            interrupt = self._interrupts.pop()
+        except IndexError:
+            return
+        interrupt()
 
     def _set(self, outcome: Outcome) -> None:
         if self._when_over is not None:

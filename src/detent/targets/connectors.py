@@ -11,13 +11,17 @@ from __future__ import annotations
 import asyncio
 import socket
 import ssl
+from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 
 import aiohttp
 from aiohttp.abc import AbstractResolver, ResolveResult
+from aiohttp.client_proto import ResponseHandler
 
 from detent.domain.target_access import RulesKey, TargetRules
 from detent.runtime.clock import monotonic
+from detent.targets.answer_protocol import AnswerProtocol
 from detent.targets.exchange import CONNECT_SECONDS
 from detent.targets.gate import calling_tenant
 from detent.targets.guard import AddressGuard, AddressRefusedError, called_host
@@ -98,6 +102,9 @@ class GuardedConnectors:
             use_dns_cache=self._dns_cache_seconds > 0,
             ttl_dns_cache=self._dns_cache_seconds,
         )
+        # aiohttp has no public way to choose the protocol of its connections; exchange() refuses any other.
+        make: Callable[..., ResponseHandler] = AnswerProtocol
+        connector._factory = partial(make, loop=asyncio.get_running_loop())
         ruled = self._connectors[tenant, rules.key] = _RuledConnector(connector)
         return ruled
 

@@ -20,6 +20,7 @@ from yarl import URL
 
 from detent.domain.http_rules import WITH_BODY
 from detent.domain.target_url import TargetError
+from detent.targets.answer_protocol import AnswerProtocol
 from detent.targets.http_failures import BadAnswerError, BrokenConnectionError
 
 CONNECT_SECONDS = 10.0
@@ -99,7 +100,9 @@ async def exchange(
     try:
         if protocol is None or transport is None or transport.is_closing():
             raise aiohttp.ServerDisconnectedError
-        protocol.set_response_params(skip_payload=bodiless, read_until_eof=True, auto_decompress=False)
+        if not isinstance(protocol, AnswerProtocol):
+            raise TypeError(f"{type(protocol).__name__} does not limit what is read.")
+        protocol.begin(cap, bodiless=bodiless)
         transport.write(request)
         message, content = await protocol.read()
         while message.code < 200 and message.code != 101:
@@ -115,25 +118,28 @@ async def exchange(
         if reusable:
             connection.release()
         else:
-            if transport is not None and transport.get_write_buffer_size():
-                transport.abort()  # closing would wait until a server that does not read has read the rest
             connection.close()
 
 
 async def _connection(
     connector: aiohttp.BaseConnector, destination: aiohttp.ClientRequest
 ) -> aiohttp.connector.Connection:
-    """A kept connection on which the server has sent another answer since the last request is not used: it would be
-    taken for the answer to this one. (A new connection has none: its parser begins with the request.)"""
+    """A new connection, or a kept one on which nothing has arrived since its last answer. Anything else would be taken
+    for the answer to this request, and the end of the connection would fail it. Nothing has been sent yet, so another
+    connection is no second attempt."""
     while True:
         connection = await connector.connect(destination, [], _TIMEOUT)
-        if connection.protocol is None or not len(connection.protocol):
+        protocol = connection.protocol
+        if not isinstance(protocol, AnswerProtocol) or not protocol.used or protocol.is_silent():
             return connection
         connection.close()
 
 
 async def _read(content: aiohttp.StreamReader, cap: int) -> tuple[bytes, bool, bool]:
-    """What was read, whether it is complete, and whether the connection broke."""
+    """What was read, whether it is complete, and whether the connection broke. With a cap of 0 only the status is
+    wanted: a body that never comes is not waited for."""
+    if not cap:
+        return b"", content.at_eof(), False
     pieces: list[bytes] = []
     size = 0
     try:
@@ -142,6 +148,6 @@ async def _read(content: aiohttp.StreamReader, cap: int) -> tuple[bytes, bool, b
             size += len(pieces[-1])
             if size >= cap:
                 break
-    except (aiohttp.ClientError, OSError):
+    except (aiohttp.ClientError, OSError, RuntimeError):  # the last: the connection was closed here before it was read
         return b"".join(pieces), False, True
     return b"".join(pieces), size <= cap and content.at_eof(), False

@@ -168,7 +168,8 @@ class PythonTargetRunner:
             return NotBegun(f"Its tenant holds its share of the {self._thread.threads} threads for plain functions.")
         pending = HandlerCall(call.timeout_seconds, self._begin_within, back, partial(self._gate.leave, call.tenant))
         try:
-            self._thread.in_thread(partial(self._in_thread, pending, function, run))
+            # As a task of the loop has: what a function sets is not seen by the next one in its thread.
+            self._thread.in_thread(partial(copy_context().run, self._in_thread, pending, function, run))
         except BaseException:
             self._gate.leave(call.tenant)
             raise
@@ -236,10 +237,12 @@ class PythonTargetRunner:
             pending.end(outcome)
 
         def start() -> None:
-            task = asyncio.get_running_loop().create_task(work(), context=context)
+            loop = asyncio.get_running_loop()
+            task = loop.create_task(work(), context=context)
             self._tasks.add(task)
             task.add_done_callback(self._tasks.discard)
-            pending.interruptible(partial(self._thread.on_loop, task.cancel))
+            # Behind its first step: a task that is cancelled before that never ends its call.
+            pending.interruptible(partial(self._thread.on_loop, partial(loop.call_soon, task.cancel)))
 
         self._thread.on_loop(start)
 
