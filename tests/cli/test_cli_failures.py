@@ -29,6 +29,8 @@ TARGETS = "give exactly one of --url, --shell, --python, --topic-url or --celery
         ("job create a --cron c", f"The job has no target: {TARGETS}"),
         ("job create a --cron c --url u --shell s", f"--url and --shell are both given: {TARGETS}"),
         ("job lst", "No such command 'lst'. Did you mean 'list'? See 'detent job --help'."),
+        ("task enqueue a", "No such command 'enqueue'. Did you mean 'run'? See 'detent task --help'."),
+        ("job run a", "No such command 'run'. Did you mean 'trigger'? See 'detent job --help'."),
         ("run wait", "Missing argument 'RUN'. See 'detent run wait --help'."),
         ("job list --jsn", "No such option '--jsn'. Did you mean '--json'? See 'detent job list --help'."),
         ("job create a --owner x", "No such option '--owner'. See 'detent job create --help'."),

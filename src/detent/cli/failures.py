@@ -32,6 +32,28 @@ SYNONYMS = {
     "--server": ("--api-url",),
     "--delay": ("--in",),
 }
+VERBS = {
+    "add": ("create",),
+    "describe": ("get", "show"),
+    "enqueue": ("run",),
+    "kill": ("cancel",),
+    "log": ("logs",),
+    "ls": ("list",),
+    "new": ("create",),
+    "remove": ("delete", "discard"),
+    "replay": ("retry", "redrive"),
+    "retry": ("redrive",),
+    "rm": ("delete", "discard"),
+    "run": ("trigger",),
+    "show": ("get",),
+    "start": ("trigger", "run", "resume"),
+    "status": ("get",),
+    "stop": ("cancel", "pause"),
+    "tail": ("logs",),
+    "trigger": ("run",),
+    "unpause": ("resume",),
+    "update": ("edit",),
+}
 
 
 class TimedOut(DetentError):  # noqa: N818 - named after what happened, as in errors.py
@@ -82,7 +104,13 @@ def _sentence(error: DetentError) -> str:
 
 
 def _usage(error: click.ClickException) -> str:
-    text = _no_such_option(error) if isinstance(error, click.NoSuchOption) else error.format_message()
+    match error:
+        case click.NoSuchOption():
+            text = _no_such_option(error)
+        case click.NoSuchCommand():
+            text = _no_such_command(error)
+        case _:
+            text = error.format_message()
     text = text if text.endswith((".", "?", "!")) else f"{text}."
     context = getattr(error, "ctx", None)
     if context is None:
@@ -99,6 +127,14 @@ def _no_such_option(error: click.NoSuchOption) -> str:
     near = [options[name] for name in difflib.get_close_matches(given, options, n=1)]
     known = next(iter([*meant, *near, *_with_word(given, options)]), None)
     return f"No such option {error.option_name!r}." + (f" Did you mean {known!r}?" if known else "")
+
+
+def _no_such_command(error: click.NoSuchCommand) -> str:
+    """A verb of another tool is answered with the one of this noun; otherwise click names what looks alike."""
+    group = error.ctx.command if error.ctx is not None else None
+    known = group.commands if isinstance(group, click.Group) else {}
+    meant = [name for name in VERBS.get(error.command_name, ()) if name in known]
+    return f"{error.message} Did you mean {meant[0]!r}?" if meant else error.format_message()
 
 
 def _with_word(given: str, options: Mapping[str, str]) -> list[str]:

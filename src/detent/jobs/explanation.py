@@ -130,11 +130,14 @@ class TickNarrator:
 
     def _without_schedule(self) -> Iterator[str]:
         facts = self.facts
+        if facts.at <= facts.created.at:
+            yield f"{facts.job!r} had no tick at {self.when(facts.at)}: it was created {self._done(facts.created)}."
+            if facts.after is not None:
+                yield f"Its first tick is {self.when(facts.after)}."
+            return
         yield f"{facts.job!r} had no schedule at {self.when(facts.at)}."
         if facts.deletion is not None and facts.at > facts.deletion.at:
             yield f"The job was deleted {self._done(facts.deletion)}."
-        elif facts.at <= facts.created.at:
-            yield f"The job was created {self._done(facts.created)}."
         elif facts.completed:
             yield "The job was already completed: it had no tick left."
         if facts.after is not None:
