@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 from collections.abc import AsyncIterator, Iterator
 from typing import TYPE_CHECKING, Any
 
@@ -24,8 +25,11 @@ hypothesis.settings.load_profile("detent")
 
 
 def pytest_configure() -> None:
-    """In each test process, before it starts anything."""
+    """In each test process, before it starts anything. A shell starts background commands with SIGINT ignored, which the
+    processes of the tests would inherit, deaf to the Ctrl-C of the tests."""
     guardian.protect()
+    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 @pytest.fixture(scope="session", autouse=True)

@@ -171,7 +171,7 @@ def http(requests: str, connections: str, rounds: str, tls: bool, signed: bool) 
 @option("--rounds", default="5", metavar="N", help="Rounds; both sides take turns. [5]")
 @format_options()
 def python(runs: str, at_once: str, rounds: str) -> None:
-    """Call Python functions as runs; compare with the bare hand-over to a loop and to threads."""
+    """Call Python functions as runs; compare with the bare hand-over."""
     from detent.devtools.bench.python import as_table, bench_python
 
     number = read_number("--runs", runs, 1, MOST)
@@ -237,7 +237,7 @@ def transports(queues: str, rate: str, burst: str) -> None:
 @option("--rounds", default="3", metavar="N", help="Rounds in which the clusters take turns. [3]")
 @format_options()
 def scaling(jobs: str, rounds: str) -> None:
-    """Run one, two and three nodes, and schedulers and workers apart, on one database."""
+    """Run one to three nodes, and schedulers and workers apart, on a database."""
     from detent.devtools.bench.scaling import CLUSTERS, ScalingResult, as_table, bench_scaling
 
     number = read_number("--jobs", jobs, 1, MOST)

@@ -1,9 +1,9 @@
 """One node's worker: it takes runs in, executes them, and passes their outcomes on.
 
 Runs come in three ways: handed off by the fire of the same node, claimed from the queues, or adopted, when the database
-says that this node holds a run it does not know (reconcile.py). Up to `concurrency` run at once and others wait in
-memory (capacity.py, slots.py); a crash costs those that had not started nothing. Definitions are read before a run
-waits for its slot (definitions.py); runs that may have ended their node are tried alone (suspects.py).
+says that this node holds a run it does not know (reconcile.py). Up to `concurrency` run at once, others wait in memory
+(capacity.py, slots.py). Definitions are read before a run waits for its slot (definitions.py); runs that may have ended
+their node are tried alone (suspects.py).
 """
 
 from __future__ import annotations
@@ -81,8 +81,7 @@ class Worker:
     ) -> None:
         """`capabilities`: what this node can call beyond HTTP. `tenant_headroom`: the part of the slots that no tenant
         takes beyond its fair share. `handlers`: their capacity, beyond the slots. `secrets`: fills them into calls.
-        `draining`: take nothing in for now. `callback_url`: where targets reach the API, if this node knows it.
-        `link`: the transport that offers runs; None: PostgreSQL is the queue."""
+        `draining`: take nothing in for now. `callback_url`: where targets reach the API. `link`: the transport."""
         self._membership = membership
         self._book = book
         self._clock = clock
