@@ -25,8 +25,8 @@ hypothesis.settings.load_profile("detent")
 
 
 def pytest_configure() -> None:
-    """In each test process, before it starts anything. A shell starts background commands with SIGINT ignored, which the
-    processes of the tests would inherit, deaf to the Ctrl-C of the tests."""
+    """In each test process, before it starts anything. A shell starts background commands with SIGINT ignored: the
+    processes of the tests would inherit that, and miss the Ctrl-C of the tests."""
     guardian.protect()
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.default_int_handler)

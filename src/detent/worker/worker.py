@@ -80,8 +80,8 @@ class Worker:
         link: TransportLink | None = None,
     ) -> None:
         """`capabilities`: what this node can call beyond HTTP. `tenant_headroom`: the part of the slots that no tenant
-        takes beyond its fair share. `handlers`: their capacity, beyond the slots. `secrets`: fills them into calls.
-        `draining`: take nothing in for now. `callback_url`: where targets reach the API. `link`: the transport."""
+        takes beyond its fair share. `handlers`: their capacity. `secrets`: fills them into calls. `draining`: take
+        nothing in for now. `callback_url`: where targets reach the API. `link`: the transport."""
         self._membership = membership
         self._book = book
         self._clock = clock
