@@ -176,7 +176,7 @@ def test_an_instant_without_neighbours_and_a_job_without_a_rule_are_reported() -
     assert told(is_tick=False).endswith("It has no tick before or after that time.")
     assert "there is none after that" in told(is_tick=False, before=AT)
     assert "there is none before that" in told(is_tick=False, after=AT)
-    assert "it had no tick left" in " ".join(explain(facts(rule=None, completed=True)))
+    assert "had no tick left" in " ".join(explain(facts(rule=None, completed=True)))
 
 
 @pytest.mark.parametrize(

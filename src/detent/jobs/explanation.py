@@ -132,14 +132,11 @@ class TickNarrator:
         facts = self.facts
         if facts.at <= facts.created.at:
             yield f"{facts.job!r} had no tick at {self.when(facts.at)}: it was created {self._done(facts.created)}."
-            if facts.after is not None:
-                yield f"Its first tick is {self.when(facts.after)}."
-            return
-        yield f"{facts.job!r} had no schedule at {self.when(facts.at)}."
-        if facts.deletion is not None and facts.at > facts.deletion.at:
-            yield f"The job was deleted {self._done(facts.deletion)}."
-        elif facts.completed:
-            yield "The job was already completed: it had no tick left."
+        elif facts.deletion is not None and facts.at > facts.deletion.at:
+            yield f"{facts.job!r} had no schedule at {self.when(facts.at)}: it was deleted {self._done(facts.deletion)}."
+        else:
+            end = ": it was already completed, and had no tick left" if facts.completed else ""
+            yield f"{facts.job!r} had no schedule at {self.when(facts.at)}{end}."
         if facts.after is not None:
             yield f"Its first tick after that time is {self.when(facts.after)}."
 
