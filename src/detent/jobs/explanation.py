@@ -129,14 +129,14 @@ class TickNarrator:
     # --- the schedule ---
 
     def _without_schedule(self) -> Iterator[str]:
-        facts = self.facts
+        facts, at = self.facts, self.when(self.facts.at)
         if facts.at <= facts.created.at:
-            yield f"{facts.job!r} had no tick at {self.when(facts.at)}: it was created {self._done(facts.created)}."
+            yield f"{facts.job!r} had no tick at {at}: it was created {self._done(facts.created)}."
         elif facts.deletion is not None and facts.at > facts.deletion.at:
-            yield f"{facts.job!r} had no schedule at {self.when(facts.at)}: it was deleted {self._done(facts.deletion)}."
+            yield f"{facts.job!r} had no schedule at {at}: it was deleted {self._done(facts.deletion)}."
         else:
             end = ": it was already completed, and had no tick left" if facts.completed else ""
-            yield f"{facts.job!r} had no schedule at {self.when(facts.at)}{end}."
+            yield f"{facts.job!r} had no schedule at {at}{end}."
         if facts.after is not None:
             yield f"Its first tick after that time is {self.when(facts.after)}."
 
