@@ -1,7 +1,7 @@
 """The fire: due cursors become runs, in batches that form while the batches before them are under way.
 
-At most `STATEMENTS` are in flight, so at low load a tick is sent alone the moment it is due, and under load batches
-grow by themselves. A job's next tick is computed before the fire and enters the wheel only after the reply.
+At most `STATEMENTS` are in flight, on two connections; the third is planned while it waits for one. At low load a tick
+is sent alone the moment it is due, and under load batches grow. The next tick enters the wheel only after the reply.
 
 What a reply can say:
 
@@ -51,7 +51,7 @@ from detent.worker.queues.book import QueueBook
 
 log = logger("firing")
 
-STATEMENTS = 2
+STATEMENTS = 3
 FINISH_SECONDS = 0.5
 _job_of: Callable[[Advance], int] = attrgetter("cursor.job")
 

@@ -1,7 +1,8 @@
 """How many more runs a worker can take.
 
 Up to `concurrency` runs execute at once. The same number may wait in memory, so that a free slot need not ask the
-database. If no other worker could take them and runs end quickly, more may wait: as many as ended in the last moment.
+database. If no other worker could take them and runs end quickly, more may wait: as many as ended in the last moment,
+or so far in this one: a worker that was idle reaches its full pace within milliseconds.
 A hundred slots then execute a hundred thousand ticks as fast as thousands of slots would. A run that has ended but is
 not written yet takes no capacity, unless the writing falls far behind.
 """
@@ -37,7 +38,7 @@ class WorkerCapacity:
     @property
     def max_waiting(self) -> int:
         """How many runs may wait for a slot."""
-        return self.concurrency if self.others_work else max(self.concurrency, self._pace)
+        return self.concurrency if self.others_work else max(self.concurrency, self._pace, self._over)
 
     @property
     def accepts(self) -> bool:
