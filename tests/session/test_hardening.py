@@ -15,6 +15,7 @@ from detent.domain.identity import RunKey
 from detent.domain.run import Call, Claim, Outcome, Succeeded
 from detent.errors import UsageError
 from detent.node.session import Session
+from detent.scheduler.firing import STATEMENTS
 from detent.scheduler.planning import FireMode, Patience
 from detent.scheduler.scheduler import LONGEST_WITHOUT_SWEEP, MANY_DUE
 from detent.settings.settings import Settings
@@ -80,7 +81,7 @@ async def test_a_job_offered_twice_is_in_one_batch_with_its_newer_cursor(look: A
     (cursor,) = await store.cursors.load([job])
     scheduler = (await start()).scheduler
     firing, in_flight = scheduler.firing, scheduler._ticks.in_flight
-    waits = [asyncio.create_task(asyncio.Event().wait()) for _ in range(2)]
+    waits = [asyncio.create_task(asyncio.Event().wait()) for _ in range(STATEMENTS)]
     firing._tasks.update({wait: [] for wait in waits})
     edited = cursor._replace(generation=cursor.generation + 1)
     firing.offer([cursor])
