@@ -34,6 +34,7 @@ class ThreadedServer:
         self._socket = socket.create_server(("127.0.0.1", 0))
         self.url = f"http{'s' if tls else ''}://127.0.0.1:{self._socket.getsockname()[1]}"
         self.connections = 0
+        self._present: socket.socket | None = None
         self._thread = threading.Thread(target=self._serve, daemon=True)
         self._thread.start()
 
@@ -44,11 +45,16 @@ class ThreadedServer:
                 self.connections += 1
                 accepted.settimeout(PATIENCE)
                 with accepted if self._tls is None else self._tls.wrap_socket(accepted, server_side=True) as connection:
+                    self._present = connection
                     self._converse(connection)
 
     def stop(self) -> None:
+        """Also the conversation that waits for the next request of a connection that is kept."""
         self._socket.shutdown(socket.SHUT_RDWR)
         self._socket.close()
+        if self._present is not None:
+            with suppress(OSError):  # closed already
+                self._present.shutdown(socket.SHUT_RDWR)
         self._thread.join(PATIENCE)
 
 
