@@ -12,7 +12,7 @@ import asyncio
 import time
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from detent.devtools.bench.broker_servers import serving
 from detent.devtools.bench.database import Herd
@@ -66,6 +66,12 @@ class TransportsResult:
     columns: list[TransportFigures]
     missing: list[str]
     """Brokers that are not installed."""
+    behind: dict[str, str] = field(default_factory=dict)
+    """Queues that could not keep up with the rate, which says nothing of the others."""
+
+
+class FellBehind(Unavailable):
+    """A queue runs fewer jobs than come due."""
 
 
 async def bench_transports(
@@ -78,7 +84,10 @@ async def bench_transports(
                 if queue is None:
                     result.missing.append(name)
                 else:
-                    result.columns.append(await _measured(at, name, queue, plan))
+                    try:
+                        result.columns.append(await _measured(at, name, queue, plan))
+                    except FellBehind as behind:
+                        result.behind[name] = str(behind)
             progress(number)
     return result
 
@@ -120,7 +129,7 @@ async def _steady(at: BenchDatabase, name: str, nodes: Sequence[NodeApart], rate
     since = herd.due.timestamp() + PERIOD
     found = await nodes[-1].figures(since, since + PERIOD)
     if found.runs < rate * PERIOD * 0.9:
-        raise Unavailable(f"{name}: of {rate * PERIOD:,} runs {found.runs:,} were called in time: give a lower --rate.")
+        raise FellBehind(f"of {rate * PERIOD:,} runs {found.runs:,} were called in time")
     return TransportFigures(
         name, rate, found.runs, found.p50, found.p99, found.largest,
         transactions_per_run=(after.transactions - before.transactions) / found.runs,
@@ -186,6 +195,8 @@ def as_table(result: TransportsResult) -> list[tuple[str, ...]]:
                 offered + (f", {each.fallbacks} times away" if each.fallbacks else ""),
             )
         )
+    for name, why in result.behind.items():
+        rows.append((f"{name} fell behind: {why}; give a lower --rate",))
     if result.missing:
         rows.append((f"not installed: {', '.join(result.missing)}",))
     return rows
