@@ -77,9 +77,8 @@ def test_a_rule_is_created_shown_changed_tested_and_deleted(detent: CommandLine,
     assert Hook.bodies[-1]["type"] == "alert.test"
     (message,) = told(detent, "alert-rule", "messages", "ops")["items"]
     assert (message["status"], message["event"]) == ("sent", "test")
-    assert re.search(
-        r"^Last sent +20[-0-9]+ [:0-9]+ .* ago\)", detent.on_terminal("alert-rule", "get", "ops").out, re.M
-    )
+    shown = detent.on_terminal("alert-rule", "get", "ops").out
+    assert re.search(r"^Last sent +20[-0-9]+ [:0-9]+ UTC \((now|.* ago)\)$", shown, re.M)
     detent("alert-rule", "edit", "ops", "--webhook", f"{hook}/broken", "--quiet-hours", "none")
     failed = detent("alert-rule", "test", "ops")
     assert failed.code == 1 and "answered with status 500" in failed.err
