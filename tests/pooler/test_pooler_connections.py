@@ -4,18 +4,23 @@ from __future__ import annotations
 
 import asyncio
 import re
+from datetime import timedelta
 from typing import Any
 
 import asyncpg
 import pytest
 
+from detent.domain.job import HttpTarget, JobSpec
 from detent.errors import Unavailable
+from detent.jobs import JobOperations
 from detent.node.database import prepare_database
 from detent.store import Database, Store, sql
 from detent.store.db import LockTimeout, OutcomeUnknown, PoolName, connect
 from detent.store.pooler import role_script, role_settings
+from detent.store.requests import StoredAnswer
 from tests.support.factories import add_job, add_live_run, add_node
-from tests.support.pgbouncer import PgBouncer, prepare_role
+from tests.support.pgbouncer import PgBouncer, prepare_role, running_pgbouncer
+from tests.support.postgres import Postgres
 from tests.support.ticks import advance_of
 from tests.support.waiting import until
 
@@ -156,6 +161,32 @@ async def test_a_transaction_in_which_its_process_was_paused_is_ended_by_the_ser
         await until(lambda: _answers(database), what="the pool to be of use again")
     finally:
         await database.close()
+
+
+async def test_requests_that_need_two_connections_each_do_not_wait_for_one_another(
+    postgres: Postgres, pooled_url: str, database_url: str, look: Any
+) -> None:
+    """More of them at once than the pooler has connections; a heartbeat would wait as long as they do."""
+    with running_pgbouncer(postgres.server.url, size=2) as narrow:
+        database = Database(narrow.url(database_url), pooled=True)
+        await database.open()
+        store = Store(database)
+        registration = JobOperations(store).registration
+
+        async def register(number: int) -> StoredAnswer:
+            spec = JobSpec(name=f"job-{number}", schedule="@daily", target=HttpTarget(url="http://127.0.0.1:9/"))
+            await registration.add([spec])
+            return StoredAnswer(201, {}, b"{}")
+
+        async def ask(number: int) -> None:
+            idle = timedelta(seconds=2)
+            await store.requests.once(f"key-{number}", b"d" * 32, lambda: register(number), tenant=1, idle=idle)
+
+        try:
+            await asyncio.gather(*(ask(number) for number in range(20)))
+        finally:
+            await database.close()
+    assert await look.fetchval("SELECT count(*) FROM jobs") == 20
 
 
 async def _answers(database: Database) -> bool:

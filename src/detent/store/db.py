@@ -18,7 +18,7 @@ from __future__ import annotations
 import asyncio
 import re
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping
-from contextlib import asynccontextmanager, contextmanager
+from contextlib import asynccontextmanager, contextmanager, nullcontext
 from contextvars import ContextVar
 from datetime import datetime
 from typing import TypeVar
@@ -217,6 +217,7 @@ class Database:
         self._looking: asyncio.Task[None] | None = None
         self._pools: dict[PoolName, Pool] = {}
         self.wall = TenantWall(pooled=pooled)
+        self._turns = pooler.Turns()
 
     @property
     def answer_seconds(self) -> float:
@@ -340,8 +341,9 @@ class Database:
     @asynccontextmanager
     async def joined(self) -> AsyncIterator[Connection]:
         """One transaction around all verbs that use REQUEST inside: each joins it, with a savepoint where it would
-        otherwise open its own transaction."""
-        async with self.connection(PoolName.REQUEST) as connection, connection.transaction():
+        otherwise open its own transaction. Some verbs inside use SEPARATE, so it waits for a second connection."""
+        turn = self._turns.turn(CONNECTION_SECONDS) if self.pooled else nullcontext()
+        async with turn, self.connection(PoolName.REQUEST) as connection, connection.transaction():
             before = _joined.set(connection)
             try:
                 yield connection

@@ -15,14 +15,16 @@ No state may be kept in a session, because the next transaction may use another 
 
 from __future__ import annotations
 
+import asyncio
 import secrets
-from collections.abc import Mapping
-from contextlib import AbstractAsyncContextManager, nullcontext
+from collections.abc import AsyncIterator, Mapping
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, nullcontext
 from functools import lru_cache
 from typing import Any, ClassVar
 
 import asyncpg
 
+from detent.errors import Unavailable
 from detent.store import sql
 from detent.store.limits import REQUEST_LIMITS, StatementLimits, milliseconds
 
@@ -72,6 +74,28 @@ class HandlerConnection(asyncpg.Connection):  # type: ignore[misc]  # the driver
 
     def _get_unique_id(self, prefix: str) -> str:
         return f"{super()._get_unique_id(prefix)}{PROCESS}"
+
+
+class Turns:
+    """One transaction at a time that may wait for a second connection.
+
+    All processes share the pooler's connections. If every one of them were in such a transaction, none could get its
+    second connection until the server ends the transactions, and no heartbeat would come through either."""
+
+    def __init__(self) -> None:
+        self._free = asyncio.Semaphore(1)
+
+    @asynccontextmanager
+    async def turn(self, timeout: float) -> AsyncIterator[None]:
+        try:
+            async with asyncio.timeout(timeout):
+                await self._free.acquire()
+        except TimeoutError as error:
+            raise Unavailable("The database has no free connection.") from error
+        try:
+            yield
+        finally:
+            self._free.release()
 
 
 def connection_class(limits: StatementLimits) -> type[PoolerConnection]:
