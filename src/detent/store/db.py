@@ -217,7 +217,7 @@ class Database:
         self._looking: asyncio.Task[None] | None = None
         self._pools: dict[PoolName, Pool] = {}
         self.wall = TenantWall(pooled=pooled)
-        self._turns = pooler.Turns()
+        self._turns = pooler.TransactionTurns()
 
     @property
     def answer_seconds(self) -> float:

@@ -76,7 +76,7 @@ class HandlerConnection(asyncpg.Connection):  # type: ignore[misc]  # the driver
         return f"{super()._get_unique_id(prefix)}{PROCESS}"
 
 
-class Turns:
+class TransactionTurns:
     """One transaction at a time that may wait for a second connection.
 
     All processes share the pooler's connections. If every one of them were in such a transaction, none could get its
