@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from datetime import datetime, timedelta
 from typing import Any
 from uuid import UUID
@@ -10,12 +11,13 @@ import pytest
 
 from detent.domain.identity import MANUAL, RunKey, first_token
 from detent.jobs import JobOperations
-from detent.store import Store
+from detent.store import Store, sql
 from detent.store.cursors import Exceptional
 from detent.store.live_runs import PlannedRetry
 from detent.store.settlements import Settlement
 from tests.support.factories import LONG_AGO, add_job, add_live_run, add_node
 from tests.support.ticks import advance_of
+from tests.support.waiting import until
 
 NODE, OTHER = 11, 12
 HOUR = timedelta(hours=1)
@@ -272,3 +274,17 @@ async def test_a_cancelled_run_makes_way_for_the_one_that_waits(look: Any, verbs
     await add_live_run(look, job, LONG_AGO + HOUR, lane=-1)
     await JobOperations(verbs).runs.cancel(RunKey(job, LONG_AGO))
     assert await live(look, job) == [(0, LONG_AGO + HOUR, None, False)]
+
+
+async def test_a_run_that_moves_up_while_its_cancellation_waits_is_cancelled(
+    look: Any, another: Any, verbs: Store
+) -> None:
+    """It is in another row by then, which the statement that waited cannot see."""
+    job = await add_job(look, lanes=QUEUE)
+    await add_live_run(look, job, lane=-1)
+    async with another.transaction():
+        assert [row["what"] for row in await another.fetch(sql.run.PROMOTE.text, [job], 10)] == ["promoted"]
+        cancelling = asyncio.create_task(verbs.live_runs.cancel([RunKey(job, LONG_AGO)]))
+        await until(lambda: look.fetchval("SELECT count(*) FROM pg_locks WHERE NOT granted"))
+    assert await cancelling == {RunKey(job, LONG_AGO): None}
+    assert await live(look, job) == []

@@ -256,8 +256,9 @@ async def cancel_runs(connection: Connection, keys: Sequence[RunKey]) -> dict[Ru
 
 
 async def _cancel(fetch: Fetch, keys: Sequence[RunKey]) -> dict[RunKey, int | None]:
-    """Ask runs to stop, wherever they are. A claim moves an on-demand run from the backlog to live_runs, and a retry
-    moves it back; one that moved between two statements is looked for again, until it is found or has ended."""
+    """Ask runs to stop, wherever they are. A claim moves an on-demand run from the backlog to live_runs, a retry moves
+    it back, and a promotion moves a run to another lane. A run that moved while a statement waited for its lock, or
+    between two statements, is looked for again, until it is found or has ended."""
     owners: dict[RunKey, int | None] = {}
     left = list(keys)
     while left:
@@ -265,7 +266,7 @@ async def _cancel(fetch: Fetch, keys: Sequence[RunKey]) -> dict[RunKey, int | No
         if on_demand:
             owners |= _owners(await fetch(sql.task.CANCEL, *zip(*on_demand, strict=True)))
         owners |= _owners(await fetch(sql.run.CANCEL, *zip(*left, strict=True)))
-        missed = [key for key in on_demand if key not in owners]
+        missed = [key for key in left if key not in owners]
         unfinished = await fetch(sql.task.LIST_UNFINISHED, *zip(*missed, strict=True)) if missed else []
         left = [key_of(row) for row in unfinished]
     return owners

@@ -1,5 +1,5 @@
--- Which of these on-demand runs are not finished. Arrays: $1 job, $2 scheduled_at, $3 serial. One snapshot of both
--- tables: a run that moves from one to the other is in exactly one of them.
+-- Which of these runs are not finished; ticks are never in the backlog. Arrays: $1 job, $2 scheduled_at, $3 serial.
+-- One snapshot of both tables: a run that moves from one to the other is in exactly one of them.
 SELECT batch.job, batch.scheduled_at, batch.serial
   FROM unnest($1::bigint[], $2::timestamptz[], $3::integer[]) AS batch (job, scheduled_at, serial)
  WHERE EXISTS (SELECT FROM backlog b
