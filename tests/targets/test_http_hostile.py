@@ -5,14 +5,18 @@ from __future__ import annotations
 import asyncio
 import gzip
 import socket
+import ssl
 import struct
+from pathlib import Path
 
 import pytest
 
+from detent.domain.job import HttpTarget, TargetTls
 from detent.domain.target_url import TargetError
 from detent.targets.exchange import header_lines
 from detent.targets.http import HttpTargetRunner
-from tests.targets.target_helpers import Received, Sink, failed, http_call, result_of, succeeded
+from tests.support.certificates import Authority
+from tests.targets.target_helpers import Received, Sink, call_of, failed, http_call, result_of, succeeded
 
 HEAD = b"HTTP/1.1 200 OK\r\n"
 
@@ -217,10 +221,15 @@ async def test_one_attempt_is_one_request_even_when_a_used_connection_breaks(
     assert sink.connections == 1
 
 
+@pytest.mark.parametrize("scheme", ["http", "https"])
 async def test_a_server_that_answers_before_it_has_read_the_request_gets_no_other_one_on_that_connection(
-    runner: HttpTargetRunner,
+    runner: HttpTargetRunner, scheme: str, tmp_path: Path
 ) -> None:
     """What is left of the request would stand before the next one, and in the memory of the worker."""
+    authority = Authority()
+    context, tls = None, TargetTls(ca=authority.certificate)
+    if scheme == "https":
+        context = _server_context(authority, tmp_path)
     gone: list[asyncio.Task[bytes]] = []
 
     async def refuse(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -229,14 +238,22 @@ async def test_a_server_that_answers_before_it_has_read_the_request_gets_no_othe
         await writer.drain()
         gone.append(asyncio.create_task(_read_slowly(reader, writer)))
 
-    async with await asyncio.start_server(refuse, "127.0.0.1", 0, limit=1024) as server:
-        url = f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}"
+    async with await asyncio.start_server(refuse, "127.0.0.1", 0, limit=1024, ssl=context) as server:
+        url = f"{scheme}://127.0.0.1:{server.sockets[0].getsockname()[1]}"
+        target = HttpTarget(url=url, tls=tls) if context else HttpTarget(url=url)
         for calls in (1, 2):
-            outcome = failed(await runner(http_call(url, "x" * 20_000_000)))
+            outcome = failed(await runner(call_of(target, "x" * 20_000_000)))
             assert (outcome.error, outcome.retryable) == (f"HTTP 413 from {url}", False)
             assert len(gone) == calls
         for received in await asyncio.wait_for(asyncio.gather(*gone), 10):
             assert len(received) < 20_000_000
+
+
+def _server_context(authority: Authority, folder: Path) -> ssl.SSLContext:
+    (folder / "pair.pem").write_text(authority.issue().text)
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(folder / "pair.pem")
+    return context
 
 
 async def _read_slowly(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> bytes:
@@ -256,6 +273,11 @@ async def test_informational_answers_are_no_answers(runner: HttpTargetRunner, si
     early = b"HTTP/1.1 103 Early Hints\r\nLink: </a>\r\n\r\n"
     says(sink, b"HTTP/1.1 100 Continue\r\n\r\n" + early * 3 + HEAD + b"Content-Length: 2\r\n\r\nok")
     assert succeeded(await runner(http_call(sink.url)))["body"] == "ok"
+
+
+async def test_a_status_that_no_server_may_send_fails_the_attempt_at_once(runner: HttpTargetRunner, sink: Sink) -> None:
+    says(sink, b"HTTP/1.1 099 Odd\r\nContent-Length: 0\r\n\r\n", then_close=False)
+    assert failed(await asyncio.wait_for(runner(http_call(sink.url)), 10)).error == f"HTTP 99 from {sink.url}"
 
 
 async def test_a_server_that_changes_the_protocol_fails_the_attempt(runner: HttpTargetRunner, sink: Sink) -> None:

@@ -26,6 +26,7 @@ from detent.targets.http_failures import BadAnswerError, BrokenConnectionError
 CONNECT_SECONDS = 10.0
 _TIMEOUT = aiohttp.ClientTimeout(total=None, sock_connect=CONNECT_SECONDS)
 MANY_DESTINATIONS = 1000
+SMALL_REQUEST = 16_384
 
 
 class HttpAnswer(NamedTuple):
@@ -105,10 +106,10 @@ async def exchange(
         protocol.begin(cap, bodiless=bodiless)
         transport.write(request)
         message, content = await protocol.read()
-        while message.code < 200 and message.code != 101:
+        while 100 <= message.code < 200 and message.code != 101:
             message, content = await protocol.read()
         data, complete, broken = await _read(content, cap)
-        reusable = complete and not transport.get_write_buffer_size()
+        reusable = complete and _was_sent(transport, request)
         return HttpAnswer(message.code, message.headers, data, complete, broken)
     except HttpProcessingError as error:
         raise BadAnswerError from error
@@ -119,6 +120,15 @@ async def exchange(
             connection.release()
         else:
             connection.close()
+
+
+def _was_sent(transport: asyncio.Transport, request: bytes) -> bool:
+    """Whether none of the request is left in memory; the next request would queue behind it. TLS passes all that it
+    has encrypted to the transport below, and does not count it: there, only a request that fits into the buffers of
+    the socket is known to be gone."""
+    if transport.get_extra_info("sslcontext") is not None and len(request) > SMALL_REQUEST:
+        return False
+    return not transport.get_write_buffer_size()
 
 
 async def _connection(
