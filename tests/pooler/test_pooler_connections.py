@@ -180,13 +180,41 @@ async def test_requests_that_need_two_connections_each_do_not_wait_for_one_anoth
 
         async def ask(number: int) -> None:
             idle = timedelta(seconds=2)
-            await store.requests.once(f"key-{number}", b"d" * 32, lambda: register(number), tenant=1, idle=idle)
+            await store.requests.once(
+                f"key-{number}", b"d" * 32, lambda: register(number), tenant=1, idle=idle, registers=True
+            )
 
         try:
             await asyncio.gather(*(ask(number) for number in range(20)))
         finally:
             await database.close()
     assert await look.fetchval("SELECT count(*) FROM jobs") == 20
+
+
+async def test_a_request_that_registers_nothing_does_not_wait_for_one_that_does(pooled_url: str) -> None:
+    database = Database(pooled_url, pooled=True)
+    await database.open()
+    store = Store(database)
+    begun, finish = asyncio.Event(), asyncio.Event()
+
+    async def work() -> StoredAnswer:
+        begun.set()
+        await finish.wait()
+        return StoredAnswer(200, {}, b"{}")
+
+    async def at_once() -> StoredAnswer:
+        return StoredAnswer(202, {}, b"{}")
+
+    minute = timedelta(minutes=1)
+    first = asyncio.create_task(store.requests.once("a", b"d" * 32, work, tenant=1, idle=minute, registers=True))
+    try:
+        await begun.wait()
+        answer, _ = await store.requests.once("b", b"d" * 32, at_once, tenant=1, idle=minute)
+        assert answer.status == 202 and not first.done()
+    finally:
+        finish.set()
+        await first
+        await database.close()
 
 
 async def _answers(database: Database) -> bool:

@@ -75,7 +75,7 @@ class BatchQuery(Struct, forbid_unknown_fields=True):
     owner: Name | None = None
 
 
-@routes.post("/jobs/batch", scope="write", once=True)
+@routes.post("/jobs/batch", scope="write", once=True, registers=True)
 async def create_jobs(api: Api, query: BatchQuery, body: BatchBody) -> BatchResult:
     """Register many jobs, all or none."""
     check_seen(query.owner or "", "The owner", "/owner")

@@ -32,16 +32,16 @@ LONGEST_IDLE = timedelta(seconds=60)
 Serve = Callable[[], Awaitable[Response]]
 
 
-async def served_once(api: Api, request: Request, raw: bytes, serve: Serve) -> Response:
-    """Serve a request, unless the same one was served before; `raw` is its body."""
+async def served_once(api: Api, request: Request, raw: bytes, serve: Serve, *, registers: bool) -> Response:
+    """Serve a request, unless the same one was served before; `raw` is its body. `registers`: it registers jobs."""
     await failpoints.hit("A1")
     key = request.headers.get(HEADER)
-    response = await (serve() if key is None else _with_key(api, request, raw, serve, key))
+    response = await (serve() if key is None else _with_key(api, request, raw, serve, key, registers))
     await failpoints.hit("A2")
     return response
 
 
-async def _with_key(api: Api, request: Request, raw: bytes, serve: Serve, key: str) -> Response:
+async def _with_key(api: Api, request: Request, raw: bytes, serve: Serve, key: str, registers: bool) -> Response:
     if not _KEY.fullmatch(key):
         detail = f"The header {HEADER} must have 1 to 255 visible ASCII characters, such as those of a UUID."
         raise Refusal(400, "malformed-request", detail)
@@ -52,7 +52,8 @@ async def _with_key(api: Api, request: Request, raw: bytes, serve: Serve, key: s
         return StoredAnswer(response.status_code, headers, bytes(response.body))
 
     idle = min(IDLE + len(raw) * IDLE_PER_BYTE, LONGEST_IDLE)
-    answer, again = await api.store.requests.once(key, _digest(request, raw), work, tenant=api.tenant, idle=idle)
+    digest = _digest(request, raw)
+    answer, again = await api.store.requests.once(key, digest, work, tenant=api.tenant, idle=idle, registers=registers)
     response = Response(answer.body, answer.status, answer.headers)
     if again:
         response.headers["Idempotent-Replayed"] = "true"

@@ -108,7 +108,7 @@ class Trigger(Struct, forbid_unknown_fields=True):
     if_busy: IfBusy = "wait"
 
 
-@routes.post("/jobs", status=201, scope="write", once=True)
+@routes.post("/jobs", status=201, scope="write", once=True, registers=True)
 async def create_job(api: Api, body: JobSpec) -> Reply[Job]:
     """Register a job."""
     (job,) = await api.jobs.registration.add([body], tenant=api.tenant, by=api.by)

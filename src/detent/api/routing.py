@@ -89,9 +89,11 @@ class Endpoint:
         status: int = 200,
         or_else: Iterable[int] = (),
         once: bool = False,
+        registers: bool = False,
         callback: bool = False,
     ) -> None:
-        """`callback`: the target of the run may send it, with the credential of its call."""
+        """`once`: it may have an idempotency key. `registers`: it registers jobs, for which it needs a second
+        connection. `callback`: the target of the run may send it, with the credential of its call."""
         if scope not in SCOPES:
             raise ValueError(f"{method} {path} needs the scope {scope!r}, which is not one of {', '.join(SCOPES)}.")
         hints = typing.get_type_hints(handler)
@@ -102,6 +104,7 @@ class Endpoint:
         self.status = status
         self.other_status = tuple(or_else)
         self.once = once
+        self.registers = registers
         self.callback = callback
         self.answer = _inner(hints.pop("return"), Reply)
         self.query = hints.pop("query", NoQuery)
@@ -133,7 +136,9 @@ class Endpoint:
                 given["body"] = self._decode(raw, request)
             return self._render(await self.handler(api, **given))
 
-        return await (served_once(api, request, raw, serve) if self.once else serve())
+        if not self.once:
+            return await serve()
+        return await served_once(api, request, raw, serve, registers=self.registers)
 
     async def _receive(self, api: Api, request: Request) -> bytes:
         if self.body_required:
@@ -191,9 +196,11 @@ class Routes:
         status: int = 200,
         or_else: Iterable[int] = (),
         once: bool = False,
+        registers: bool = False,
         callback: bool = False,
     ) -> Callable[[Handler], Handler]:
-        return self._add("POST", paths, scope=scope, status=status, or_else=or_else, once=once, callback=callback)
+        options = {"once": once, "registers": registers, "callback": callback}
+        return self._add("POST", paths, scope=scope, status=status, or_else=or_else, **options)
 
     def put(self, *paths: str, scope: Scope, or_else: Iterable[int] = ()) -> Callable[[Handler], Handler]:
         return self._add("PUT", paths, scope=scope, or_else=or_else)

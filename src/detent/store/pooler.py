@@ -77,7 +77,7 @@ class HandlerConnection(asyncpg.Connection):  # type: ignore[misc]  # the driver
 
 
 class TransactionTurns:
-    """One transaction at a time that may wait for a second connection.
+    """One transaction at a time that may wait for a second connection, as those that register jobs do.
 
     All processes share the pooler's connections. If every one of them were in such a transaction, none could get its
     second connection until the server ends the transactions, and no heartbeat would come through either."""

@@ -41,21 +41,30 @@ class RequestStore:
         *,
         tenant: int,
         idle: timedelta,
+        registers: bool = False,
     ) -> tuple[StoredAnswer, bool]:
         """The answer to a request, and whether it was stored before. Verbs that `work` calls join one transaction; if
         it raises, nothing is kept and the key counts as unused. It is called again if history had no partition for what
-        it wrote, which exists by then, or if a migration changed what a prepared statement returns."""
+        it wrote, which exists by then, or if a migration changed what a prepared statement returns. `registers`: `work`
+        registers jobs."""
         for _ in range(MAX_MISSING_PARTITIONS):
             try:
-                return await self._once(key, digest, work, tenant=tenant, idle=idle)
+                return await self._once(key, digest, work, tenant=tenant, idle=idle, registers=registers)
             except (MissingHistoryPartition, StalePlan):
                 continue
-        return await self._once(key, digest, work, tenant=tenant, idle=idle)
+        return await self._once(key, digest, work, tenant=tenant, idle=idle, registers=registers)
 
     async def _once(
-        self, key: str, digest: bytes, work: Callable[[], Awaitable[StoredAnswer]], *, tenant: int, idle: timedelta
+        self,
+        key: str,
+        digest: bytes,
+        work: Callable[[], Awaitable[StoredAnswer]],
+        *,
+        tenant: int,
+        idle: timedelta,
+        registers: bool,
     ) -> tuple[StoredAnswer, bool]:
-        async with self._database.joined() as connection:
+        async with self._database.joined(registers=registers) as connection:
             limit = f"{idle // timedelta(milliseconds=1)}ms"
             (row,) = await connection.fetch(sql.request.LOCK.text, _lock_number(tenant, key), limit)
             if not row["held"]:
