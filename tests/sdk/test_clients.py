@@ -258,6 +258,19 @@ async def test_a_worker_claims_beats_and_reports(client: Any) -> None:
     assert (done.result, done.attempt, done.node) == ({"sent": True}, 2, "pull:me")
 
 
+async def test_text_where_a_list_belongs_is_refused(client: Any) -> None:
+    """It is a sequence too: one job would be asked for by each of its letters."""
+    for call in (
+        lambda: client.audit(jobs="nightly"),
+        lambda: client.claim_runs("mail", "me", functions="send"),
+        lambda: client.claim_runs("mail", "me", targets="http"),
+        lambda: client.redrive_dead_letters("0192-7"),
+        lambda: client.discard_dead_letters("0192-7"),
+    ):
+        with pytest.raises(errors.UsageError, match=r"give a list, such as (jobs|functions|targets|runs)=\['"):
+            await call()
+
+
 async def test_waiting_ends_with_the_run_or_with_its_time(client: Any) -> None:
     await client.create_job({"name": "slow", "schedule": "@daily", "target": HTTP})
     run = await client.trigger_job("slow")

@@ -176,6 +176,11 @@ async def test_a_setting_that_does_not_fit_keeps_the_application_from_starting(j
     assert "concurency" in await refused(embedded(jobs, database_url, settings={"concurency": 3}))
 
 
+def test_one_queue_as_text_is_refused(jobs: Detent, database_url: str) -> None:
+    with pytest.raises(UsageError, match=r"queues is 'mail': give a list, such as queues=\['mail'\]"):
+        embedded(jobs, database_url, queues="mail")
+
+
 async def test_a_worker_of_an_app_without_jobs_is_refused(database_url: str) -> None:
     assert "has no jobs and no tasks" in await refused(embedded(Detent("empty"), database_url))
 
