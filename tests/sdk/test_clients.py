@@ -8,7 +8,7 @@ import re
 import socket
 import subprocess
 import sys
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -260,13 +260,14 @@ async def test_a_worker_claims_beats_and_reports(client: Any) -> None:
 
 async def test_text_where_a_list_belongs_is_refused(client: Any) -> None:
     """It is a sequence too: one job would be asked for by each of its letters."""
-    for call in (
+    calls: list[Callable[[], Any]] = [
         lambda: client.audit(jobs="nightly"),
         lambda: client.claim_runs("mail", "me", functions="send"),
         lambda: client.claim_runs("mail", "me", targets="http"),
         lambda: client.redrive_dead_letters("0192-7"),
         lambda: client.discard_dead_letters("0192-7"),
-    ):
+    ]
+    for call in calls:
         with pytest.raises(errors.UsageError, match=r"give a list, such as (jobs|functions|targets|runs)=\['"):
             await call()
 

@@ -1,9 +1,10 @@
 """`--reload`: a supervisor that starts the process again when the code of its app changes. For development only.
 
-The supervisor of a command imports nothing of the app. It runs the same command as a child process, watches Python files, and at a
-change asks the child to stop with SIGTERM: running handlers finish, as at every stop. Then it starts the next one.
-While no child runs, runs wait in their queues. A child that ends by itself, such as one whose code has a syntax error,
-has said why; the supervisor waits for the next change. It holds the embedded PostgreSQL, which keeps running.
+The supervisor imports nothing of the app (that of Django has loaded its models, but no tasks). It runs the same command
+as a child process, watches Python files, and at a change asks the child to stop with SIGTERM: running handlers finish,
+as at every stop. Then it starts the next one. While no child runs, runs wait in their queues. A child that ends by
+itself, such as one whose code has a syntax error, has said why; the supervisor waits for the next change. It holds the
+embedded PostgreSQL, which keeps running.
 """
 
 from __future__ import annotations
@@ -43,8 +44,8 @@ def check_reload(settings: Settings) -> None:
 
 
 def supervise(settings: Settings, command: Sequence[str], folders: Sequence[Path]) -> int:
-    """Run the command, without --reload, again and again until a signal ends it; returns the exit code. `folders`: where
-    Python files are watched."""
+    """Run the command, without --reload, again and again until a signal ends it; returns the exit code. Python files
+    are watched in these folders."""
     again = [*(each for each in command if each != "--reload"), CHILD, str(os.getpid())]
     return asyncio.run(Reloader(settings, again, folders).run())
 
