@@ -9,7 +9,7 @@ import os
 import signal
 import sys
 import threading
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager
 from typing import Any
 
@@ -122,6 +122,16 @@ async def test_warnings_of_an_application_without_handlers_still_reach_stderr(
     assert capsys.readouterr().err.count("out of tea") == 1
 
 
+@pytest.fixture
+def default_level() -> Iterator[None]:
+    """The root logger has the level that it has in a new process, whatever ran in this one."""
+    before = logging.root.level
+    logging.root.setLevel(logging.WARNING)
+    yield
+    logging.root.setLevel(before)
+
+
+@pytest.mark.usefixtures("default_level")
 @pytest.mark.parametrize(
     ("handlers", "kept"), [([], {"from a module"}), ([logging.NullHandler()], set())], ids=["plain", "configured"]
 )
