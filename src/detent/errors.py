@@ -196,8 +196,9 @@ class TenantBeingDeleted(Conflict):
 class JobQuotaReached(QuotaReached):
     def __init__(self, asked: int, *, used: int, limit: int, tenant: str) -> None:
         more = "one more" if asked == 1 else f"{asked} more"
+        has = "1 job" if used == 1 else f"{used} jobs"
         super().__init__(
-            f"The tenant {tenant!r} has {used} jobs and may have {limit}, so {more} cannot be registered: delete some, "
+            f"The tenant {tenant!r} has {has} and may have {limit}, so {more} cannot be registered: delete some, "
             f"or ask an administrator to raise the quota with `detent tenant quota {tenant} --jobs N`.",
             limit=limit,
             used=used,

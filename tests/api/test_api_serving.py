@@ -144,6 +144,27 @@ async def test_a_change_and_an_upsert_warn_too(api: ApiClient, sql: Any) -> None
     assert (await api.good("GET", "/api/v1/jobs/j"))["warnings"] == []
 
 
+async def test_a_batch_warns_about_what_it_creates_and_changes(api: ApiClient, sql: Any) -> None:
+    await add_worker(sql, 7, ["default"], [])
+    plain = {"schedule": "every 1h", "target": {"type": "http", "url": "http://127.0.0.1:9/"}}
+    jobs = [plain | {"name": "a"}, plain | {"name": "b", "queue": "slow"}, plain | {"name": "c", "target": PYTHON}]
+
+    async def warned(mode: str, *changes: dict[str, Any]) -> dict[str, list[str]]:
+        body = [one | (changes[place] if place < len(changes) else {}) for place, one in enumerate(jobs)]
+        answer = await api.good("POST", f"/api/v1/jobs/batch?mode={mode}", json=body)
+        return {item["name"]: item.get("warnings", []) for item in answer["items"]}
+
+    slow = "Its runs will wait. No worker serves the queue 'slow': start one with `detent worker --queue slow`."
+    first = await warned("create")
+    assert (first["a"], first["b"]) == ([], [slow])
+    assert "No worker has the function 'images:resize'" in first["c"][0]
+    assert await warned("upsert") == {"a": [], "b": [], "c": []}, "nothing was changed"
+    assert await warned("upsert", {"queue": "slow"}) == {"a": [slow], "b": [], "c": []}
+    await api.good("POST", "/api/v1/jobs/b/pause", json={})
+    assert await warned("upsert", {"queue": "slow"}, {"priority": 7}) == {"a": [], "b": [], "c": []}, "it is paused"
+    assert slow in (await warned("upsert", {"queue": "slow", "priority": 7}))["a"]
+
+
 async def test_a_run_that_was_claimed_waits_for_nothing(api: ApiClient, sql: Any) -> None:
     await api.create(name="j")
     run = await waiting(api, sql, "tick")

@@ -90,6 +90,29 @@ def test_files_are_applied_once_and_then_left_alone(detent: CommandLine, databas
     assert rows(database, query) == before
 
 
+def test_jobs_that_no_worker_serves_are_named_when_they_are_applied(detent: CommandLine) -> None:
+    jobs = "".join(
+        f"""
+  - name: thumbnails-{number}
+    schedule: every 1h
+    queue: images
+    target: {{type: http, url: "https://example.org/ping"}}"""
+        for number in range(5)
+    )
+    write(detent, f"jobs:{jobs}\n")
+    done = detent("apply", "-f", "jobs.yaml", "--yes")
+    assert (done.code, done.err.splitlines()) == (
+        0,
+        [
+            "5 to create.",
+            "note: thumbnails-0, thumbnails-1, thumbnails-2 and 2 more: Its runs will wait. No worker serves the queue "
+            "'images': start one with `detent worker --queue images`.",
+            "Done: 5 created.",
+        ],
+    )
+    assert detent("apply", "-f", "jobs.yaml", "--yes").err == "Nothing to change: 5 unchanged.\n"
+
+
 def test_a_plan_shows_what_changes_and_no_secret(detent: CommandLine) -> None:
     detent("apply", "-f", write(detent, FILE), "--yes")
     write(detent, FILE.replace("secret-one", "secret-two").replace("15m", "20m").replace("[1, 2.5]", "[1]"))

@@ -7,6 +7,7 @@ import json
 import re
 import signal
 from collections.abc import Iterator
+from datetime import datetime, timedelta
 from pathlib import Path
 
 import click
@@ -100,6 +101,20 @@ def test_the_key_is_the_data_and_all_else_is_talk(detent: CommandLine, database:
     assert document["created_by"] is None and document["created_at"].endswith("Z")
 
 
+@pytest.mark.parametrize(
+    ("text", "days"), [("90d", 90), ("+90d", 90), ("in 90 days", 90), ("2101-01-31T00:00:00Z", None)]
+)
+def test_a_key_expires_when_people_say_so(
+    detent: CommandLine, database: tuple[str, str], text: str, days: int | None
+) -> None:
+    document = json.loads(detent("key", "create", "--local", "--json", "--expires", text, *database).out)
+    created, expires = map(datetime.fromisoformat, (document["created_at"], document["expires_at"]))
+    if days is None:
+        assert abs(expires - datetime.fromisoformat(text)) < timedelta(seconds=5)
+    else:
+        assert expires - created == timedelta(days=days)
+
+
 def test_keys_are_made_listed_and_revoked_through_the_server(detent: CommandLine, database: tuple[str, str]) -> None:
     admin = first_key(detent, "--scope", "admin", *database)
     with serving(detent, "--host", "0.0.0.0", *database) as (reached, _):
@@ -179,6 +194,7 @@ def test_the_first_key_is_made_in_an_embedded_database_whether_it_runs_or_not(de
     [
         (("--expires", "soon", "--local"), "--expires"),
         (("--expires", "0", "--local"), "--expires"),
+        (("--expires", "1h ago", "--local"), "--expires"),
         (("--data-dir", "data"), "--local"),
         (("--scope", "all"), "--scope"),
     ],

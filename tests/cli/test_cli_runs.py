@@ -55,6 +55,31 @@ def test_a_run_is_shown_with_its_attempts(detent: CommandLine, server: ContractS
     assert json.loads(detent("run", "get", run["id"], "--json").out) == run
 
 
+def test_tracebacks_are_shown_by_attempt_and_the_same_one_only_once(
+    detent: CommandLine, server: ContractServer
+) -> None:
+    first, other = 'Traceback:\n  File "a.py"\nKeyError: 1', "Traceback:\nValueError: \x1b[31m2"
+    attempts = [
+        {**ATTEMPT, "attempt": number, "started_at": None, "finished_at": "2030-01-01T00:00:02Z", "traceback": text}
+        for number, text in enumerate((first, first, None, first, other), 1)
+    ]
+    run = server.add_run(server.add_job("hello"), "dead", attempts=attempts, attempt=5)
+    seen = detent.on_terminal("run", "get", run["id"])
+    _, _, shown = seen.out.partition("\nTraceback of attempt 1:\n")
+    assert shown.splitlines() == [
+        *first.splitlines(),
+        "",
+        "Traceback of attempt 2: as before.",
+        "",
+        "Traceback of attempt 4: as before.",
+        "",
+        "Traceback of attempt 5:",
+        "Traceback:",
+        "ValueError: \\x1b[31m2",
+    ]
+    assert "KeyError" not in detent("run", "get", run["id"]).out, "in a pipe there is a line for each attempt"
+
+
 def test_a_run_is_shown_with_its_stored_steps(detent: CommandLine, server: ContractServer) -> None:
     step = {"name": "charge", "attempt": 2, "finished_at": "2030-01-01T00:00:02.500Z", "duration_ms": 1500}
     run = server.add_run(server.add_job("hello"), "dead", steps=[step])

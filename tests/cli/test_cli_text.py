@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta
+from typing import Any, get_args
 
+import msgspec
 import pytest
 
 from detent.cli import times
 from detent.cli.document import OPTIONS, build
-from detent.cli.job_view import schedule_text, target_text
+from detent.cli.job_view import schedule_text
+from detent.cli.target_view import target_fields, target_text
 from detent.cli.text import clean, flat
+from detent.domain.job import CeleryTarget, HttpTarget, PythonTarget, ShellTarget, Target, TopicTarget
 from detent.errors import UsageError
 
 NOW = datetime(2030, 1, 1, tzinfo=UTC)
@@ -96,6 +100,47 @@ def test_targets_are_written_as_one_text() -> None:
     assert target_text({"type": "http", "url": "http://h/", "method": "GET"}) == "GET http://h/"
     assert target_text({"type": "python", "function": "shop:charge"}) == "python shop:charge"
     assert target_text({"type": "shell", "command": "echo a b"}) == "shell echo a b"
+
+
+SECRET = {"secret": "s"}
+# Of each kind of target what it must have, and a value that is not the default for each of its fields.
+TARGETS: dict[type, tuple[dict[str, Any], dict[str, Any]]] = {
+    HttpTarget: (
+        {"type": "http", "url": "http://h/"},
+        {"url": "http://i/", "method": "PUT", "headers": {"A": SECRET}, "tls": {"ca": SECRET}, "body": {"a": "{{ x }}"},
+         "statuses": {"no_retry": [404]}, "host_concurrency": 3, "callback": {"lease_seconds": 90}},
+    ),
+    PythonTarget: ({"type": "python", "function": "f"}, {"function": "g", "isolate": "process"}),
+    ShellTarget: ({"type": "shell", "command": "true"}, {"command": ["a", "b"], "env": {"A": SECRET}}),
+    TopicTarget: (
+        {"type": "topic", "url": "nats://h", "topic": "t"},
+        {"url": "nats://i", "topic": "u", "key": "k", "headers": {"A": "b"}, "format": "cloudevents",
+         "credentials": {"password": SECRET}, "tls": {"ca": SECRET}},
+    ),
+    CeleryTarget: (
+        {"type": "celery", "task": "t"},
+        {"task": "u", "app": "shop:app", "broker_url": "redis://h", "result_backend": "redis://i", "args": [1],
+         "kwargs": {"a": 1}, "queue": "q", "priority": 0, "expires": 60, "ignore_result": True,
+         "credentials": {"username": "u"}, "result_credentials": {"password": SECRET}},
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("kind", "field"), [(kind, field) for kind in get_args(Target) for field in kind.__struct_fields__]
+)
+def test_every_field_of_a_target_is_shown_where_it_is_not_the_default(kind: type, field: str) -> None:
+    needed, others = TARGETS[kind]
+    msgspec.convert({**needed, field: others[field]}, kind)
+    before, after = list(target_fields(needed)), list(target_fields({**needed, field: others[field]}))
+    changed = [line for line in after if line not in before]
+    assert len(changed) == 1
+    assert changed[0].plain is not None and changed[0].shown != ""
+
+
+def test_a_priority_of_zero_is_shown() -> None:
+    fields = {field.name: field.plain for field in target_fields({"type": "celery", "task": "t", "priority": 0})}
+    assert fields["celery_priority"] == 0 and fields["celery_queue"] is None
 
 
 def test_control_characters_are_spelled_out() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import aiohttp
@@ -138,6 +139,11 @@ async def test_a_job_is_paused_resumed_triggered_and_deleted(pages: Pages, token
     assert (await pages.post(f"{path}/pause", csrf=token, reason="moved")).status == 200
     assert (await only_job(pages)).paused_reason == "moved"
     assert "moved" in (await pages.get(path)).text
+    assert (await pages.post(f"{path}/resume", csrf=token)).status == 200
+    before = datetime.now(UTC)
+    assert (await pages.post(f"{path}/pause", csrf=token, until="2h", timezone="Europe/Berlin")).status == 200
+    until = (await only_job(pages)).paused_until
+    assert until is not None and abs(until - before - timedelta(hours=2)) < timedelta(minutes=1)
     assert (await pages.post(f"{path}/resume", csrf=token)).status == 200
     started = await pages.post(f"{path}/trigger", csrf=token, payload='{"own": true}')
     run = started.headers["HX-Redirect"]

@@ -33,6 +33,8 @@ REFUSED = {"docs/schedules.md": "detent cron explain '60 * * * *'"}
 WITH_EMBEDDED = ("README.md", "docs/tutorial.md")
 # The port of applications of others, which start a node or enqueue into one.
 WEB_PORT = "8800"
+# A command that names this mode is for readers who have pytest-asyncio.
+COROUTINES = {"-o asyncio_mode=auto": "-p asyncio -o asyncio_mode=auto"}
 PAGES = [page for page in pages() if blocks_of(page)]
 
 
@@ -63,7 +65,7 @@ def shell(page: str, home: Path, request: pytest.FixtureRequest) -> Iterator[She
     own.mkdir()
     starts = any(block.is_server for block in blocks_of(page))
     address = f"127.0.0.1:{free_port()}" if starts else request.getfixturevalue("shared")
-    rewrites = {**MAKE, ADDRESS: address}
+    rewrites = {**MAKE, **COROUTINES, ADDRESS: address}
     if any(WEB_PORT in block.text for block in blocks_of(page)):
         rewrites[WEB_PORT] = str(free_port())
     if any(DATABASE_URL in block.text for block in blocks_of(page)):
@@ -72,7 +74,7 @@ def shell(page: str, home: Path, request: pytest.FixtureRequest) -> Iterator[She
         "DETENT_API_URL": f"http://{address}",
         "DETENT_PORT": address.partition(":")[2],
         "DETENT_DATA_DIR": ".detent",
-        # What a page shows works with pytest alone, although the checkout has settings of more plugins.
+        # What a page shows works with pytest alone, although the checkout has settings of more plugins: see COROUTINES.
         "PYTEST_ADDOPTS": "-p no:asyncio -W 'ignore:Unknown config option:pytest.PytestConfigWarning'",
     }
     if page not in WITH_EMBEDDED and DATABASE_URL not in rewrites:

@@ -257,4 +257,5 @@ def test_why_a_database_is_held_is_said_in_half_a_sentence() -> None:
     assert "restored on this server" in why_held(identity(THERE._replace(table=9)))
     assert "on timeline 3, although it was already on 4" in why_held(identity(THERE._replace(timeline=3)))
     assert "no node has ever sent a heartbeat" in why_held(identity(THERE._replace(timeline=5), silence=None))
+    assert "for 1 minute" in why_held(identity(THERE._replace(timeline=5), silence=MINUTE))
     assert "for 90 minutes" in why_held(identity(THERE._replace(timeline=5), silence=90 * MINUTE))

@@ -8,7 +8,7 @@ import re
 import socket
 import subprocess
 import sys
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -256,6 +256,20 @@ async def test_a_worker_claims_beats_and_reports(client: Any) -> None:
     assert (await client.complete_run(again, {"sent": True})).status is RunStatus.SUCCEEDED
     done = await client.wait_for_run(run.run_id, timeout=5)
     assert (done.result, done.attempt, done.node) == ({"sent": True}, 2, "pull:me")
+
+
+async def test_text_where_a_list_belongs_is_refused(client: Any) -> None:
+    """It is a sequence too: one job would be asked for by each of its letters."""
+    calls: list[Callable[[], Any]] = [
+        lambda: client.audit(jobs="nightly"),
+        lambda: client.claim_runs("mail", "me", functions="send"),
+        lambda: client.claim_runs("mail", "me", targets="http"),
+        lambda: client.redrive_dead_letters("0192-7"),
+        lambda: client.discard_dead_letters("0192-7"),
+    ]
+    for call in calls:
+        with pytest.raises(errors.UsageError, match=r"give a list, such as (jobs|functions|targets|runs)=\['"):
+            await call()
 
 
 async def test_waiting_ends_with_the_run_or_with_its_time(client: Any) -> None:

@@ -340,6 +340,13 @@ def test_exceptions_are_given_as_classes() -> None:
             app.task(**wrong)
 
 
+@pytest.mark.parametrize("wrong", ["billing", 7])
+def test_tags_are_a_list(wrong: Any) -> None:
+    """Text is a sequence of texts for type checkers: they do not flag this one."""
+    with pytest.raises(UsageError, match=rf"tags is {wrong!r}: give a list, such as tags=\[{wrong!r}\]\."):
+        Detent().task(tags=wrong)
+
+
 class Refused(Exception):  # noqa: N818 - what a user may write
     pass
 

@@ -10,11 +10,13 @@ from uuid import UUID, uuid4
 import pytest
 
 from detent.domain.identity import MANUAL, RunKey, run_id
+from detent.domain.run_output import OutputChunk, OutputLine, encode_lines
 from detent.domain.states import CODES, RunStatus
 from detent.errors import Conflict, NotFound
 from detent.jobs import JobOperations
 from detent.store import Store, reruns
 from detent.store.dead_letters import DeadLetterChunk, DeadLetterFilter
+from detent.store.output import LogPlace
 from detent.store.settlements import Settlement
 from detent.store.statement import STATEMENTS
 from detent.store.tasks import trigger
@@ -417,6 +419,52 @@ async def test_the_attempts_of_a_redriven_run_are_numbered_on_and_its_retries_ar
         assert run is not None and run.attempt == 4 + life
     assert [attempt.attempt for attempt in run.attempts][-1] == 6
     assert len({attempt.attempt for attempt in run.attempts}) == len(run.attempts)
+
+
+# The attempts of a run in the order of their tokens, the number of the present one, and how all of them are shown. "?":
+# the attempt is not known to have started, so it was not counted.
+NUMBERED = {
+    "never redriven": (["failed 1", "failed 2"], 3, [1, 2, 3]),
+    "redriven twice": (["failed 1", "failed 2", "failed 1", "failed 1"], 2, [1, 2, 3, 4, 5]),
+    "lost after a redrive": (["failed 1", "failed 2", "failed 3", "lost 1", "failed 2"], 3, [1, 2, 3, 4, 5, 6]),
+    "stale after a redrive": (["failed 1", "failed 2", "failed 3", "stale 1", "failed 2"], 3, [1, 2, 3, 4, 5, 6]),
+    "the last of its life is stale": (["failed 1", "stale 2"], 1, [1, 2, 3]),
+    "all of a life are stale": (["stale 1", "stale 2"], 1, [1, 2, 3]),
+    "at most once, twice": (["lost 1", "stale 1"], 1, [1, 2, 3]),
+    "lost before it started": (["lost? 1"], 1, [1, 1]),
+    "stale, and not known to have started": (["stale? 1"], 1, [1, 1]),
+    "not counted in between": (["failed 1", "lost? 2", "stale? 2", "failed 2"], 3, [1, 2, 2, 2, 3]),
+    "not counted first after a redrive": (["failed 1", "lost? 1", "stale? 1", "failed 1"], 2, [1, 2, 2, 2, 3]),
+    "dead after attempts that were not counted": (["failed 1", "stale? 2", "failed 2"], 1, [1, 2, 2, 3]),
+}
+
+
+@pytest.mark.parametrize(("stored", "present", "shown"), NUMBERED.values(), ids=list(NUMBERED))
+async def test_attempts_and_their_lines_have_the_same_numbers(
+    verbs: Store, look: Any, stored: list[str], present: int, shown: list[int]
+) -> None:
+    key = RunKey(await add_job(look), AT)
+    chunks = []
+    for token, each in enumerate([*stored, f"now {present}"], 1 << 22 | 1):
+        outcome, number = each.split()
+        if outcome == "now":
+            await add_live_run(look, key.job, AT, attempt=int(number), token=token)
+        else:
+            await look.execute(
+                "INSERT INTO attempts (job, scheduled_at, serial, token, node, started_at, finished_at, attempt,"
+                " outcome) VALUES ($1, $2, 0, $3, $4, $5, $2, $6, $7)",
+                *(key.job, AT, token, NODE, None if "?" in outcome else AT, int(number), outcome.rstrip("?")),
+            )
+        line = encode_lines([OutputLine(1, 0, "info", "print", each)])
+        chunks.append(OutputChunk(str(run_id(key)), token, int(number), 0, 1, 1, line))
+    await verbs.output.add(chunks)
+    run = await verbs.runs.get(key)
+    assert run is not None
+    assert [*(attempt.attempt for attempt in run.attempts), run.attempt] == shown
+    lines = (await verbs.output.read(key, LogPlace(), tenant=1)).lines
+    assert [line.attempt for line in lines] == shown
+    last = (await verbs.output.read(key, LogPlace(), tenant=1, attempt=shown[-1])).lines
+    assert f"now {present}" in [line.message for line in last]
 
 
 async def test_what_was_asked_for_after_its_tick_is_not_late(verbs: Store, look: Any) -> None:

@@ -9,7 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from detent.cli import moments, times
+from detent.cli import times
+from detent.domain import moments
 from detent.domain.schedule import Schedule
 from detent.errors import UsageError
 

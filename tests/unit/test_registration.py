@@ -257,7 +257,7 @@ def test_a_function_in_a_process_is_left_to_workers_that_know_processes() -> Non
 @pytest.mark.parametrize(
     ("fields", "pointer", "words"),
     [
-        ({"schedule": "every 5s"}, "/release", "ticks come 5 seconds apart: leave release out."),
+        ({"schedule": "every 5s"}, "/release", "ticks come 5 s apart: leave release out."),
         ({"jitter_seconds": 5}, "/release", "keep one of them."),
         ({"expect_start_within": 6}, "/expect_start_within", "give more than 6."),
         ({"schedule": None}, "/release", "a task has no ticks"),

@@ -1,5 +1,7 @@
 """The worker imports the module `tasks` of every installed app."""
 
+from typing import Any
+
 from django.conf import settings
 from django.db.models import Sum
 from django.utils import timezone
@@ -20,7 +22,7 @@ def send_receipt(order: int) -> str:
 
 
 @task(takes_context=True)
-async def count_orders(context, at_least: str = "0"):
+async def count_orders(context: Any, at_least: str = "0") -> dict[str, int]:
     count = await Order.objects.filter(amount__gte=at_least).acount()
     return {"orders": count, "attempt": context.attempt}
 

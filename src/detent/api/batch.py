@@ -13,6 +13,7 @@ from detent.api.context import PREFIX, Api
 from detent.api.problems import Refusal
 from detent.api.request_parsing import Upload, decode_plain, not_json, too_deep
 from detent.api.routing import Routes
+from detent.api.serving import with_worker_warnings
 from detent.contract.job import BatchItem, BatchResult
 from detent.domain.job import JobSpec, Name
 from detent.domain.refusal import refused
@@ -81,14 +82,17 @@ async def create_jobs(api: Api, query: BatchQuery, body: BatchBody) -> BatchResu
     check_seen(query.owner or "", "The owner", "/owner")
     items = await body.read(api.max_body_bytes)
     verb = api.jobs.batches.create if query.mode == "create" else api.jobs.batches.upsert
-    return _result(await verb(items, tenant=api.tenant, owner=query.owner, by=api.by))
+    registered = await verb(items, tenant=api.tenant, owner=query.owner, by=api.by)
+    specs = [item for item in items if isinstance(item, JobSpec)]  # all of them: none is wrong
+    return _result(await with_worker_warnings(api, specs, registered))
 
 
 def _result(registered: list[RegisteredJob]) -> BatchResult:
     counts = dict.fromkeys(("created", "updated", "unchanged"), 0)
     for each in registered:
         counts[each.change] += 1
-    return BatchResult(**counts, items=[BatchItem(*each) for each in registered])
+    items = [BatchItem(each.id, each.name, each.change, each.revision, each.warnings) for each in registered]
+    return BatchResult(**counts, items=items)
 
 
 def _lines(raw: bytes) -> list[Any]:

@@ -20,6 +20,7 @@ from detent.api.auth import Caller
 from detent.api.problems import Refusal
 from detent.api.role_limits import admitted
 from detent.contract.run import LogLine, RunProgress
+from detent.domain.counts import plural
 from detent.domain.identity import RunKey
 from detent.domain.states import OPEN
 from detent.errors import DetentError
@@ -49,7 +50,8 @@ class LogStreams:
     def follow(self, caller: Caller, key: RunKey, place: LogPlace, attempt: int | None) -> EventStream:
         """Raises a refusal if the tenant may open no further stream."""
         if self.open[caller.tenant] >= self._per_tenant:
-            detail = f"Your tenant follows {self._per_tenant} runs on this server (max_live_streams): close some first."
+            runs = plural(self._per_tenant, "run")
+            detail = f"Your tenant follows {runs} on this server (max_live_streams): close some first."
             raise Refusal(429, "too-many-requests", detail, {"Retry-After": "1"})
         return EventStream(self, caller.tenant, self._events(caller, key, place, attempt))
 

@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 BATCH = 500
 LOOKED_UP_SINGLY = 20
 MAX_SHOWN = 100
+MAX_NAMED = 3  # jobs that one warning of the server is about
 MAX_TEXT = 70
 LONG = 1e15  # larger floats are clearer in exponent form
 
@@ -152,12 +153,14 @@ def value_text(value: object) -> str:
 def carry_out(client: JsonClient, plan: Plan) -> dict[str, int]:
     """Make the changes in batches. After an interruption, finished batches stay."""
     done = {"created": 0, "updated": 0, "deleted": 0, "unchanged": len(plan.of("unchanged"))}
+    noted: dict[str, list[str]] = {}
     try:
         with Progress("jobs", plan.changes) as progress:
             for steps in _batches(plan.of("create", "update")):
-                for step, change in zip(steps, _send(client, steps), strict=True):
+                for step, item in zip(steps, _send(client, steps), strict=True):
                     # The server reports a job of which only the owner changed as unchanged.
-                    done["updated" if change == "unchanged" and step.differences else change] += 1
+                    done["updated" if item["change"] == "unchanged" and step.differences else item["change"]] += 1
+                    _note(noted, step, item)
                 progress.advance(len(steps))
             for step in plan.of("delete"):
                 _delete(client, step)
@@ -169,7 +172,24 @@ def carry_out(client: JsonClient, plan: Plan) -> dict[str, int]:
             cause = error.message.rstrip(".")
             error.message = f"{cause}. {made} of {plural(plan.changes, 'change')} made: repeat the command to continue."
         raise
+    finally:
+        _say_notes(noted)
     return done
+
+
+def _note(noted: dict[str, list[str]], step: PlanStep, item: Item) -> None:
+    """Keep the warnings of the server that the plan has not shown, each with the jobs that it is about."""
+    shown = step.declared.warnings if step.declared else ()
+    for warning in item.get("warnings", ()):
+        if warning not in shown:
+            noted.setdefault(warning, []).append(step.name)
+
+
+def _say_notes(noted: dict[str, list[str]]) -> None:
+    for warning, names in noted.items():
+        more = len(names) - MAX_NAMED
+        listed = ", ".join(names[:MAX_NAMED]) + (f" and {more} more" if more > 0 else "")
+        output.say(f"note: {listed}: {warning}")
 
 
 def _batches(steps: Sequence[PlanStep]) -> Iterator[list[PlanStep]]:
@@ -180,14 +200,14 @@ def _batches(steps: Sequence[PlanStep]) -> Iterator[list[PlanStep]]:
             yield group[start : start + BATCH]
 
 
-def _send(client: JsonClient, steps: Sequence[PlanStep]) -> Iterator[str]:
+def _send(client: JsonClient, steps: Sequence[PlanStep]) -> list[Item]:
     jobs = [step.declared for step in steps if step.declared is not None]
     try:
         answer = client.create_jobs([job.document for job in jobs], upsert=True, owner=jobs[0].owner)
     except ManyFaults as error:
         raise _refused(jobs, error) from error
-    for item in answer["items"]:
-        yield item["change"]
+    found: list[Item] = answer["items"]
+    return found
 
 
 def _refused(jobs: Sequence[Declared], error: ManyFaults) -> DetailedError:

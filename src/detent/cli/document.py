@@ -13,13 +13,14 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from detent.cli import moments, times
+from detent.cli import times
 from detent.cli.base import F, option
 from detent.cli.celery_options import CELERY_OPTIONS, celery_target, check_celery_flags
 from detent.cli.http_options import HTTP_OPTIONS, check_http_flags, http_parts
 from detent.cli.schedule_options import SCHEDULE_OPTIONS, SCHEDULES, with_parts
 from detent.cli.times import read_duration
 from detent.cli.topic_options import TOPIC_OPTIONS, check_topic_flags, topic_target
+from detent.domain import moments
 from detent.domain.job_fields import JOB_FIELDS, FieldGroup, FieldKind, JobField
 from detent.errors import UsageError
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import json
-import shlex
 from collections.abc import Iterator
 from datetime import datetime
 from typing import Any
@@ -12,6 +10,7 @@ from detent.cli import times
 from detent.cli.document import SIMPLE_FIELDS, is_default
 from detent.cli.output import Column, Field, Item
 from detent.cli.run_view import indented
+from detent.cli.target_view import target_fields, target_text
 from detent.domain.job_fields import JobField
 
 ON_DEMAND = "on demand"
@@ -44,23 +43,6 @@ def schedule_text(schedule: object) -> str:
             text = str(schedule[kind])
             return text if text.startswith(prefix) else prefix + text
     return str(schedule)
-
-
-def target_text(target: Item) -> str:
-    match target.get("type"):
-        case "http":
-            return f"{target.get('method', 'POST')} {target.get('url')}"
-        case "python":
-            return f"python {target.get('function')}"
-        case "shell":
-            line = target.get("command")
-            return f"shell {shlex.join(line) if isinstance(line, list) else line}"
-        case "topic":
-            return f"topic {target.get('topic')} at {target.get('url')}"
-        case "celery":
-            return f"celery {target.get('task')} of {target.get('app') or target.get('broker_url')}"
-        case other:
-            return str(other)
 
 
 COLUMNS = (
@@ -100,7 +82,7 @@ def fields(job: Item, at: datetime) -> Iterator[Field]:
     last = times.both(job["last_run_at"], at, zone)
     yield Field("last_run_at", "Last run", job["last_run_at"], f"{last}: {job['last_status']}" if last else "")
     yield Field("last_status", "", job["last_status"], "")
-    yield from _target_fields(job["target"])
+    yield from target_fields(job["target"])
     yield Field("payload", "Payload", job["payload"], indented(job["payload"]))
     yield Field("queue", "Queue", job["queue"], f"{job['queue']}, priority {job['priority']}")
     yield Field("priority", "", job["priority"], "")
@@ -115,47 +97,6 @@ def fields(job: Item, at: datetime) -> Iterator[Field]:
         job["revision"],
         f"{job['revision']}, {times.both(job['updated_at'], at, zone)}",
     )
-
-
-PARTS = (
-    ("headers", "Headers"),
-    ("env", "Environment"),
-    ("credentials", "Credentials"),
-    ("tls", "Certificates"),
-)
-
-
-def _target_fields(target: Item) -> Iterator[Field]:
-    yield Field("target", "Target", target_text(target))
-    isolate = target.get("isolate", "thread")
-    yield Field("isolate", "Isolation", None if isolate == "thread" else isolate)
-    yield Field("key", "Key", target.get("key"))
-    yield Field("format", "Format", target.get("format"))
-    callback = target.get("callback")
-    lease = None if callback is None else callback.get("lease_seconds", 60)
-    yield Field(
-        "callback", "Callback", lease, f"after 202, with a heartbeat at least every {lease:g} s" if lease else ""
-    )
-    for name, title in PARTS:
-        parts = target.get(name) or {}
-        named = ", ".join(_named(part, value) for part, value in parts.items())
-        yield Field(name, title, ", ".join(parts) or None, named)
-    yield from _http_fields(target)
-
-
-def _http_fields(target: Item) -> Iterator[Field]:
-    body = target.get("body")
-    text = body if isinstance(body, str | None) else json.dumps(body, ensure_ascii=False)
-    yield Field("body", "Body", text)
-    for name, title in (("success", "Succeeds on"), ("retry", "Retries on"), ("no_retry", "Does not retry")):
-        statuses = (target.get("statuses") or {}).get(name)
-        yield Field(f"{name}_statuses", title, ", ".join(map(str, statuses)) if statuses else None)
-    yield Field("host_concurrency", "Calls per host", target.get("host_concurrency"))
-
-
-def _named(part: str, value: object) -> str:
-    """A part of a target whose value is not shown, but where it comes from."""
-    return f"{part} (secret {value['secret']})" if isinstance(value, dict) and "secret" in value else part
 
 
 def _chosen_fields(job: Item, at: datetime) -> Iterator[Field]:

@@ -60,7 +60,7 @@ _tenant_option = option(
     "`detent role bind` says. [read]",
 )
 @option("--name", metavar="TEXT", help="The purpose of the key.")
-@option("--expires", metavar="TIME", help="Lifetime, such as 90d. [unlimited]")
+@option("--expires", metavar="TIME", help="Lifetime, or when it ends, such as 90d or 2030-01-31. [unlimited]")
 @_tenant_option
 @option("--local", is_flag=True, help="Write the key directly into the database, without a server; for the first key.")
 @database_options
@@ -91,10 +91,10 @@ def create(
 def _lifetime(text: str | None) -> int | None:
     if text is None:
         return None
-    seconds = times.read_duration("--expires", text)
+    seconds = round((times.read_moment("--expires", text, ahead=True) - times.now()).total_seconds())
     if seconds < 1:
         raise UsageError(f"--expires is {text!r}: give at least one second, such as 90d.")
-    return int(seconds)
+    return seconds
 
 
 def _show(answer: Item, first: bool) -> None:

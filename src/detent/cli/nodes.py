@@ -195,12 +195,12 @@ def _start(flags: dict[str, Any], roles: tuple[str, ...], demo: bool = False) ->
 
 
 def _supervise(settings: Settings, demo: bool) -> int:
-    from detent.node.reload import check_reload, supervise
+    from detent.node.reload import check_reload, supervise, watched_folders
 
     if demo:
         raise UsageError("--demo has no code to reload: leave out --reload.")
     check_reload(settings)
-    return supervise(settings, sys.argv[1:])
+    return supervise(settings, [sys.executable, "-m", "detent", *sys.argv[1:]], watched_folders(settings))
 
 
 def _first_look() -> LiveDemo:

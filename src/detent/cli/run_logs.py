@@ -90,7 +90,8 @@ class LinePrinter:
     def _notes(self, line: Item) -> Iterator[str]:
         if invocation().format != "text":
             return
-        if line["attempt"] != self._attempt:
+        # A lower number: an attempt that was not counted, whose number the next one has.
+        if line["attempt"] != self._attempt or line["number"] <= self._number:
             if self._attempt or line["attempt"] > 1:
                 yield f"Attempt {line['attempt']}:"
             self._number = 0

@@ -7,9 +7,9 @@ from collections.abc import Callable
 from datetime import UTC, datetime, time, timedelta, tzinfo
 from zoneinfo import ZoneInfo
 
-from detent.cli import moments
 from detent.cli.local_zone import local_zone
 from detent.cli.text import clean, message
+from detent.domain import moments
 from detent.errors import UsageError
 
 LAST_OF_DAY = time(23, 59, 59, 999_000)
@@ -32,7 +32,7 @@ def read_instant(text: str | None) -> datetime | None:
 
 
 def read_moment(flag: str, text: str, *, ahead: bool, zone: ZoneName = None, end_of_day: bool = False) -> datetime:
-    """A time as people write it, in UTC, see `moments.py`. A plain duration lies `ahead` of now, or behind it.
+    """A time as people write it, in UTC, see `domain/moments.py`. A plain duration lies `ahead` of now, or behind it.
 
     Without an offset it is on the wall clock of `zone`, or of this machine, which is reported. A day stands for its
     start, or for its end."""

@@ -12,6 +12,7 @@ from detent.client.runs import RunWithResult
 from detent.client.transport import PAGE_SIZE
 from detent.contract.page import Page
 from detent.contract.run import DeadGroups, Discarded, Redriven
+from detent.domain.sequences import listed
 
 
 def list_dead_letters(job: str | UUID | None = None, *, group: str | None = None) -> Request[Page[RunWithResult]]:
@@ -60,7 +61,7 @@ def _selection(
     before: datetime | None,
     limit: int,
 ) -> dict[str, object]:
-    chosen: dict[str, object] = {"all": True} if runs is None else {"runs": [str(run) for run in runs]}
+    chosen: dict[str, object] = {"all": True} if runs is None else {"runs": [str(run) for run in listed("runs", runs)]}
     return {**chosen, **given(job=None if job is None else str(job), group=group, before=before), "limit": limit}
 
 

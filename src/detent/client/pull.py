@@ -10,6 +10,7 @@ from detent.client.requests import PREFIX, given, no_content, reader, run_path
 from detent.client.transport import segment
 from detent.contract.pull import ClaimedRun, ClaimedRuns, Lease, PulledKind, SettledRun
 from detent.domain.run_output import COMMAND
+from detent.domain.sequences import listed
 
 
 def claim_runs(
@@ -30,9 +31,9 @@ def claim_runs(
         "limit": limit,
         "lease_seconds": lease_seconds,
         "wait_seconds": wait_seconds,
-        "targets": list(targets),
-        "functions": None if functions is None else list(functions),
-        **({} if runs is None else {"runs": [str(each) for each in runs]}),
+        "targets": listed("targets", targets),
+        "functions": None if functions is None else listed("functions", functions),
+        **({} if runs is None else {"runs": [str(each) for each in listed("runs", runs)]}),
     }
     path = f"{PREFIX}/queues/{segment(queue)}/claim"
     return Request("POST", path, lambda answer: reader(ClaimedRuns)(answer).runs, body=body, patience=wait_seconds)

@@ -13,6 +13,7 @@ from detent.client.transport import PAGE_SIZE
 from detent.contract.job import Preview
 from detent.contract.page import Page
 from detent.contract.tick import AuditedJob, Explanation, LedgerTick, Skip
+from detent.domain.sequences import listed
 
 
 def preview_schedule(
@@ -65,7 +66,7 @@ def audit(
     query = {
         "since": since and since.isoformat(),
         "until": until and until.isoformat(),
-        "job": tuple(map(str, jobs)),
+        "job": tuple(map(str, listed("jobs", jobs))),
         "late_ms": late_ms,
     }
     return Request("GET", f"{PREFIX}/audit", reader(Page[AuditedJob]), query=query)

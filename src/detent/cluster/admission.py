@@ -25,6 +25,7 @@ from typing import NamedTuple
 from uuid import UUID
 
 from detent.cluster.clock_watch import ClockWatch
+from detent.domain.counts import plural
 from detent.errors import Unavailable
 from detent.store import Store, original
 from detent.store.connection import Connection
@@ -147,4 +148,4 @@ def held_sentence(identity: DatabaseIdentity) -> str:
 
 def _long(identity: DatabaseIdentity) -> str:
     seconds = abs(identity.silence.total_seconds()) if identity.silence is not None else 0.0
-    return f"{seconds / 60:.0f} minutes" if seconds < 7200 else f"{seconds / 3600:.0f} hours"
+    return plural(round(seconds / 60), "minute") if seconds < 7200 else plural(round(seconds / 3600), "hour")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable, Mapping, Sequence
+from datetime import UTC, datetime
 from typing import Any, NamedTuple
 
 import msgspec
@@ -13,6 +14,7 @@ from msgspec import UNSET
 from detent.contract.job import Job
 from detent.dashboard.changes import Form, text_of
 from detent.dashboard.http_form import EMPTY_HTTP, http_from, http_values
+from detent.dashboard.moment_fields import at_from
 from detent.dashboard.schedule_form import EMPTY_PARTS, parts_from, parts_of
 from detent.dashboard.topic_form import EMPTY, celery_from, topic_from, topic_values
 from detent.domain.job import CeleryTarget, JobSpec, TopicTarget, kind_of
@@ -82,7 +84,8 @@ def schedule_from(form: Form) -> str | dict[str, Any] | None:
             found = _EVERY.fullmatch(text)
             return {"every": found[1] if found else text, **parts_from(form, interval=True)}
         case "at":
-            return {"at": text.replace(" ", "T", 1), **parts_from(form)}
+            at = at_from(text, text_of(form, "timezone") or "UTC", datetime.now(UTC))
+            return {"at": at, **parts_from(form)}
         case "rrule":
             return {"rrule": text.removeprefix("RRULE:"), **parts_from(form)}
         case _:

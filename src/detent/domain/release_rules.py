@@ -25,7 +25,7 @@ def check_expectations(spec: JobSpec) -> None:
         )
     if start is not None and start <= spec.jitter_seconds:
         raise UsageError(
-            f"expect_start_within is {start:g}, but jitter may delay a run by {spec.jitter_seconds:g} seconds: "
+            f"expect_start_within is {start:g}, but jitter may delay a run by {spec.jitter_seconds:g} s: "
             f"give more than {spec.jitter_seconds:g}.",
             "/expect_start_within",
         )
@@ -53,7 +53,7 @@ def check_spread(schedule: Schedule, since: datetime) -> None:
         return
     if gaps and schedule.jitter_seconds >= min(gaps):
         raise UsageError(
-            f"jitter_seconds is {schedule.jitter_seconds:g}, but ticks come {min(gaps):g} seconds apart: "
+            f"jitter_seconds is {schedule.jitter_seconds:g}, but ticks come {min(gaps):g} s apart: "
             f"give a jitter below {min(gaps):g}.",
             "/jitter_seconds",
         )
@@ -66,7 +66,7 @@ def _check_stagger(schedule: Schedule, gaps: list[float]) -> None:
         )
     if gaps and min(gaps) * 1000 <= WINDOW_MS:
         raise UsageError(
-            f"release is staggered, over {WINDOW_MS // 1000} seconds, but ticks come {min(gaps):g} seconds apart: "
+            f"release is staggered, over {WINDOW_MS // 1000} seconds, but ticks come {min(gaps):g} s apart: "
             "leave release out.",
             "/release",
         )

@@ -53,6 +53,7 @@ class RegisteredJob(NamedTuple):
     change: Change
     revision: int
     warnings: list[str]
+    active: bool = True
 
 
 class BatchPlan(NamedTuple):
@@ -231,15 +232,15 @@ class BatchPlanner:
             self._add_result(job, "unchanged", row["revision"])
         else:
             self.plan.changed.append((job, row))
-            self._add_result(job, "updated", row["revision"] + 1)
+            self._add_result(job, "updated", row["revision"] + 1, active=row["status"] != "paused")
 
     def _prepare(self, spec: JobSpec, job_id: UUID, number: int, created_at: datetime) -> PreparedJob:
         job = prepare(spec, job_id, number, created_at, timings=self._timings, **self._bounds)
         self._rules.warn(job)
         return job
 
-    def _add_result(self, job: PreparedJob, change: Change, revision: int) -> None:
-        self.plan.results.append(RegisteredJob(job.job_id, job.name, change, revision, job.warnings))
+    def _add_result(self, job: PreparedJob, change: Change, revision: int, *, active: bool = True) -> None:
+        self.plan.results.append(RegisteredJob(job.job_id, job.name, change, revision, job.warnings, active))
 
 
 async def _write(plan: BatchPlan, whose: Ownership, quota: TenantQuota, connection: Connection) -> None:

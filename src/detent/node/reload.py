@@ -1,9 +1,10 @@
 """`--reload`: a supervisor that starts the process again when the code of its app changes. For development only.
 
-The supervisor imports nothing of the app. It runs the same command as a child process, watches Python files, and at a
-change asks the child to stop with SIGTERM: running handlers finish, as at every stop. Then it starts the next one.
-While no child runs, runs wait in their queues. A child that ends by itself, such as one whose code has a syntax error,
-has said why; the supervisor waits for the next change. It holds the embedded PostgreSQL, which keeps running.
+The supervisor imports nothing of the app (that of Django has loaded its models, but no tasks). It runs the same command
+as a child process, watches Python files, and at a change asks the child to stop with SIGTERM: running handlers finish,
+as at every stop. Then it starts the next one. While no child runs, runs wait in their queues. A child that ends by
+itself, such as one whose code has a syntax error, has said why; the supervisor waits for the next change. It holds the
+embedded PostgreSQL, which keeps running.
 """
 
 from __future__ import annotations
@@ -42,17 +43,18 @@ def check_reload(settings: Settings) -> None:
         ) from None
 
 
-def supervise(settings: Settings, arguments: Sequence[str]) -> int:
-    """Run `detent ARGUMENTS` again and again until a signal ends it; returns the exit code."""
-    command = [sys.executable, "-m", "detent", *(each for each in arguments if each != "--reload")]
-    command += [CHILD, str(os.getpid())]
-    return asyncio.run(Reloader(settings, command).run())
+def supervise(settings: Settings, command: Sequence[str], folders: Sequence[Path]) -> int:
+    """Run the command, without --reload, again and again until a signal ends it; returns the exit code. Python files
+    are watched in these folders."""
+    again = [*(each for each in command if each != "--reload"), CHILD, str(os.getpid())]
+    return asyncio.run(Reloader(settings, again, folders).run())
 
 
 class Reloader:
-    def __init__(self, settings: Settings, command: Sequence[str]) -> None:
+    def __init__(self, settings: Settings, command: Sequence[str], folders: Sequence[Path]) -> None:
         self._settings = settings
         self._command = command
+        self._folders = folders
         self._child: asyncio.subprocess.Process | None = None
         self._signals = 0
         self._stop = asyncio.Event()
@@ -80,7 +82,7 @@ class Reloader:
             await stack.enter_async_context(EmbeddedServer(self._settings.data_dir))
 
     async def _repeat(self, watching: asyncio.Task[None]) -> None:
-        where = ", ".join(map(str, watched_folders(self._settings)))
+        where = ", ".join(map(str, self._folders))
         say(f"Reload: watching Python files in {where}. Ctrl-C stops.")
         while not self._stop.is_set():
             self._changed.clear()
@@ -118,7 +120,7 @@ class Reloader:
                 self._child.send_signal(signal.SIGTERM)
 
     async def _watch(self) -> None:
-        async for names in changes(watched_folders(self._settings), self._stop):
+        async for names in changes(self._folders, self._stop):
             more = f" and {len(names) - MAX_NAMED} more" if len(names) > MAX_NAMED else ""
             then = "Starting again." if self._child is None else "Running jobs finish, then the app starts again."
             say(f"Reload: {', '.join(names[:MAX_NAMED])}{more} changed. {then}")

@@ -65,7 +65,7 @@ def served_work(
 
 def _functions(app: Detent) -> Iterator[ServedFunction]:
     called = set()
-    for job in app.jobs:
+    for job in (*app.jobs, *app.known_jobs):
         function = str(job["target"].get("function", ""))
         called.add(function)
         yield ServedFunction(job["name"], _when(job), function, job.get("queue") or "default")

@@ -52,6 +52,8 @@ class Detent(AppLifecycle):
         self.functions: dict[str, Callable[..., Any]] = {}
         """What runners call: each takes exactly one argument, the run."""
         self.jobs: list[dict[str, Any]] = []
+        self.known_jobs: list[dict[str, Any]] = []
+        """Jobs that call its functions and are registered elsewhere: a worker names them among what it serves."""
         self.tasks: dict[str, Task[..., Any]] = {}
         self.place = Place(url, key, tenant)
         self.bindings: dict[str, Binding] = {}

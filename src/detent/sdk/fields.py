@@ -12,6 +12,7 @@ from collections.abc import Mapping, Sequence
 from datetime import date, datetime, timedelta
 from typing import Any, Literal, TypedDict, cast
 
+from detent.domain.sequences import listed
 from detent.errors import UsageError
 
 ExceptionKind = type[BaseException] | str
@@ -97,7 +98,7 @@ def documented(fields: Mapping[str, Any]) -> dict[str, Any]:
     if "retry_delays" in document:
         document["retry_delays"] = _delays(document["retry_delays"])
     if "tags" in document:
-        document["tags"] = list(document["tags"])
+        document["tags"] = listed("tags", document["tags"])
     return document
 
 

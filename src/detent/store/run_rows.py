@@ -104,19 +104,30 @@ def _numbered_on(row: Row, attempts: Sequence[Attempt]) -> tuple[list[Attempt], 
     """The attempts, and the present one, in one sequence of numbers.
 
     A dead run that is retried counts its attempts anew, because its retries are counted anew: the numbers of the store
-    begin at 1 again. Otherwise they only grow, also when a node is lost."""
+    begin at 1 again. output/list.sql does the same for the lines of attempts."""
     shown: list[Attempt] = []
-    before = last = 0  # how many attempts earlier lives of the run had, and the last number of this one
+    before = 0  # how many attempts earlier lives of the run had
+    last: Attempt | None = None
     for attempt in attempts:
-        if attempt.attempt <= last and attempt.outcome != "stale":
-            before += last
-        last = attempt.attempt
-        shown.append(msgspec.structs.replace(attempt, attempt=before + last) if before else attempt)
+        before += _of_ended_life(last, attempt.attempt)
+        last = attempt
+        shown.append(msgspec.structs.replace(attempt, attempt=before + attempt.attempt) if before else attempt)
     if row["attempt"] is None:
         return shown, None
-    if attempts and row["attempt"] <= last and row["token"] != attempts[-1].token:
-        before += last
+    if last is not None and row["token"] != last.token:
+        before += _of_ended_life(last, row["attempt"])
     return shown, before + row["attempt"]
+
+
+def _of_ended_life(last: Attempt | None, number: int) -> int:
+    """How many attempts the life had that ended with `last`; 0 if the next attempt, of this number, belongs to it.
+
+    Within a life numbers never fall. One is repeated only after an attempt that is not known to have started and was
+    therefore not counted: it is lost, or stale since its late result came, and such an attempt ends no life."""
+    if last is None or number > last.attempt:
+        return 0
+    uncounted = last.outcome in ("lost", "stale") and last.started_at is None
+    return last.attempt if number < last.attempt or (number == 1 and not uncounted) else 0
 
 
 def _asked_for_later(key: RunKey, origin: Origin) -> bool:

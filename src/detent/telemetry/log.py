@@ -196,14 +196,20 @@ class _ForRuns(_Forward):
 @contextmanager
 def captured_logging() -> Iterator[None]:
     """Open this when the app of the user is loaded, which may have configured `logging` for itself: its own handlers
-    write its log then, and runs get their lines as before."""
+    write its log then, and runs get their lines as before, as far as the level that it chose lets them pass. Where
+    nothing is configured, runs get lines from INFO on, as in a process of detent."""
     root = logging.getLogger()
     if any(isinstance(handler, _Forward) for handler in root.handlers):
         yield
         return
-    added = _ForRuns()
+    added, before = _ForRuns(), root.level
+    lowered = not root.handlers and before > logging.INFO
     root.addHandler(added)
+    if lowered:
+        root.setLevel(logging.INFO)
     try:
         yield
     finally:
         root.removeHandler(added)
+        if lowered and root.level == logging.INFO:  # else it was configured meanwhile
+            root.setLevel(before)

@@ -66,7 +66,7 @@ def headline(notice: AlertNotice) -> str:
         return f"This is a test of the alert rule {notice.rule!r}: its receiver gets messages."
     facts = "; ".join(_clause(notice.content, count) for count in notice.content["counts"])
     if others := notice.content["events_of_other_jobs"]:
-        facts = f"{facts}; {others} of other jobs" if facts else f"{others} events of other jobs"
+        facts = f"{facts}; {others} of other jobs" if facts else f"{plural(others, 'event')} of other jobs"
     since = f"since {_time(notice.content['opened_at'])}"
     match notice.event:
         case "recovered":

@@ -92,8 +92,7 @@ class OutputWriter:
                 del self._chunks[: len(batch)]
                 self._waiting_bytes -= sum(len(chunk.lines) for chunk in batch)
             if self._marks:
-                marks, self._marks = self._marks, {}
-                await self._store.add_progress(list(marks.values()))
+                await self._write_marks()
             self._failing.over()
         except DetentError as error:
             if self._failing.note(str(error)):
@@ -101,6 +100,19 @@ class OutputWriter:
         else:
             self._outputs.full = False
             self._report_left_out()
+
+    async def _write_marks(self) -> None:
+        """What comes meanwhile waits for the next time."""
+        marks, self._marks = self._marks, {}
+
+        async def alone(mark: ProgressMark, error: Rejected) -> None:
+            log.warning("the progress of a run could not be stored", run_id=mark.run_id, error=str(error))
+
+        try:
+            await halve_until_alone(list(marks.values()), self._store.add_progress, alone, (Rejected,))
+        except BaseException:
+            self._marks = marks | self._marks  # what came meanwhile is newer
+            raise
 
     async def _send(self, batch: list[OutputChunk]) -> None:
         """Of two chunks with the same key, the later one replaces the other: a statement takes only one of them."""

@@ -9,7 +9,7 @@ import os
 import signal
 import sys
 import threading
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager
 from typing import Any
 
@@ -122,14 +122,38 @@ async def test_warnings_of_an_application_without_handlers_still_reach_stderr(
     assert capsys.readouterr().err.count("out of tea") == 1
 
 
-async def test_lines_of_a_run_are_kept_with_it(database_url: str) -> None:
+@pytest.fixture
+def default_level() -> Iterator[None]:
+    """The root logger has the level that it has in a new process, whatever ran in this one."""
+    before = logging.root.level
+    logging.root.setLevel(logging.WARNING)
+    yield
+    logging.root.setLevel(before)
+
+
+@pytest.mark.usefixtures("default_level")
+@pytest.mark.parametrize(
+    ("handlers", "kept"), [([], {"from a module"}), ([logging.NullHandler()], set())], ids=["plain", "configured"]
+)
+async def test_lines_of_a_run_are_kept_with_it(
+    database_url: str,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    handlers: list[logging.Handler],
+    kept: set[str],
+) -> None:
+    """Those of loggers from INFO on, unless the application has configured the root logger: then its level counts."""
+    monkeypatch.setattr(logging.root, "handlers", handlers)
     app = Detent("talking")
 
     @app.task
     def talk(run: Run) -> None:
         run.log.info("half done")
+        logging.getLogger("shop.orders").info("from a module")
+        logging.getLogger("shop.orders").debug("a detail")
         print("nearly done")  # noqa: T201 - as handlers do
 
+    before = process_wide()
     node = embedded(app, database_url)
     async with node.lifespan(), asking(node) as client:
         handle = await talk.enqueue()
@@ -137,9 +161,11 @@ async def test_lines_of_a_run_are_kept_with_it(database_url: str) -> None:
 
         async def lines() -> bool:
             items = (await client.get(f"/detent/api/v1/runs/{handle.id}/logs")).json()["items"]
-            return {item["message"] for item in items} == {"half done", "nearly done"}
+            return {item["message"] for item in items} == {"half done", "nearly done"} | kept
 
         await until(lines, 30, "the lines to be stored")
+    assert process_wide() == before
+    assert "from a module" not in capsys.readouterr().err, "what is not configured still writes warnings only"
 
 
 async def test_lines_of_the_node_go_to_the_logging_of_the_application(
@@ -174,6 +200,11 @@ async def test_a_database_without_tables_is_refused_with_the_command_to_run(jobs
 async def test_a_setting_that_does_not_fit_keeps_the_application_from_starting(jobs: Detent, database_url: str) -> None:
     assert "concurrency" in await refused(embedded(jobs, database_url, concurrency=0))
     assert "concurency" in await refused(embedded(jobs, database_url, settings={"concurency": 3}))
+
+
+def test_one_queue_as_text_is_refused(jobs: Detent, database_url: str) -> None:
+    with pytest.raises(UsageError, match=r"queues is 'mail': give a list, such as queues=\['mail'\]"):
+        embedded(jobs, database_url, queues="mail")
 
 
 async def test_a_worker_of_an_app_without_jobs_is_refused(database_url: str) -> None:

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from detent.contrib.asgi.mount import MountedFrontend
+from detent.domain.sequences import listed
 from detent.errors import UsageError
 from detent.node.apps import reference_of
 from detent.node.hosted import HostedNode
@@ -45,7 +46,7 @@ class EmbeddedNode:
         self._flags: dict[str, object] = {
             "database_url": database_url,
             "data_dir": None if data_dir is None else str(data_dir),
-            "queues": tuple(queues),
+            "queues": tuple(listed("queues", queues)),
             "concurrency": concurrency,
             "drain_seconds": drain_seconds,
             "migrate": migrate,

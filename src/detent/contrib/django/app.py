@@ -24,6 +24,7 @@ def _app() -> Detent:
     made = Detent("detent.contrib.django.app:app")
     for task in registry.tasks_of(backend.alias).values():
         made.function(registry.reference_of(task))(TaskHandler(backend, task, limit).function)
+        made.known_jobs.append(registry.document_of(task, backend.settings))
     return made
 
 

@@ -9,6 +9,7 @@ from django.core import checks
 from django.db import connections
 from django.db.models.signals import post_migrate
 
+from detent.domain.counts import plural
 from detent.errors import DetentError
 
 
@@ -45,7 +46,7 @@ def register_tasks(using: str, verbosity: int = 1, stdout: Any = None, **_: Any)
                 stdout.write(f"  Tasks are not registered with detent: {error}\n")
             continue
         if stdout is not None and verbosity > 1:
-            stdout.write(f"  Registered {len(changes)} tasks with detent\n")
+            stdout.write(f"  Registered {plural(len(changes), 'task')} with detent\n")
 
 
 def has_schema(backend: Any) -> bool:

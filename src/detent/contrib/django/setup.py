@@ -5,9 +5,11 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping
 from importlib import import_module
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote, urlencode
 
+from django.apps import apps
 from django.db import connections
 from django.utils.module_loading import autodiscover_modules
 
@@ -67,6 +69,19 @@ def discover(backend: DetentBackend) -> None:
     autodiscover_modules("tasks")
     for name in backend.settings.modules:
         import_module(name)
+
+
+def watched_folders() -> list[Path]:
+    """For `--reload`: the working directory, and the folders of the project's apps that are elsewhere and not
+    installed as packages."""
+    here = Path.cwd()
+    found = [here]
+    for config in apps.get_app_configs():
+        folder = Path(config.path).resolve()
+        installed = {"site-packages", "dist-packages"} & set(folder.parts) or config.name.startswith("detent.")
+        if not installed and not any(folder.is_relative_to(other) for other in found):
+            found.append(folder)
+    return found
 
 
 def node_settings(backend: DetentBackend, flags: Mapping[str, object] | None = None) -> Settings:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from datetime import datetime
+from datetime import UTC, datetime
 from typing import Any
 
 import msgspec
@@ -26,6 +26,7 @@ from detent.dashboard.form import (
     schedule_from,
     without_nulls,
 )
+from detent.dashboard.moment_fields import instant_from
 from detent.domain.counts import plural
 from detent.domain.documents import utc_instant
 from detent.domain.job import JobSpec
@@ -82,10 +83,12 @@ async def preview(api: Api, names: Names, form: Form) -> ChangeAnswer:
 
 
 async def pause(api: Api, names: Names, form: Form) -> ChangeAnswer:
-    until = _instant(text_of(form, "until"), "until")
+    text, zone = text_of(form, "until"), text_of(form, "timezone") or "UTC"
+    until = instant_from(text, "until", zone, datetime.now(UTC)) if text else None
     job = await jobs.pause_job(api, names["id"], jobs.PauseRequest(text_of(form, "reason") or None, until))
     waits = "its runs wait" if job.schedule is None else "it does not tick"
-    return ChangeAnswer(f"{job.name} is paused: {waits} until you resume it.")
+    end = "you resume it" if until is None else f"{until:%Y-%m-%d %H:%M:%S} UTC"
+    return ChangeAnswer(f"{job.name} is paused: {waits} until {end}.")
 
 
 async def resume(api: Api, names: Names, form: Form) -> ChangeAnswer:

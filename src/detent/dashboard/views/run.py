@@ -106,9 +106,10 @@ async def _output(page: PageRequest, key: RunKey) -> dict[str, Any]:
     shown: list[dict[str, Any]] = []
     attempt, number = 0, 0
     for line in part.lines:
-        if line.attempt != attempt:
+        begins = line.attempt != attempt or line.number <= number  # one that was not counted had the same number
+        if begins:
             number = 0
-        new = line.attempt if line.attempt != attempt and (attempt or line.attempt > 1) else None
+        new = line.attempt if begins and (attempt or line.attempt > 1) else None
         shown.append({"line": line, "missing": line.number - number - 1, "attempt": new})
         attempt, number = line.attempt, line.number
     return {"lines": shown[-LINES_SHOWN:], "earlier": max(0, len(shown) - LINES_SHOWN)}

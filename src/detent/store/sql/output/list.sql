@@ -2,16 +2,18 @@
 -- tenant, $5 limits of the caller or NULL, $6 attempt or NULL for all; behind this line: $7 token, $8 number; $9 how
 -- many chunks.
 -- A dead run that is retried counts its attempts from 1 again. Readers see them numbered on (store/run_rows.py): an
--- attempt before this one, whose number the next one does not exceed, was the last one of an earlier life.
+-- attempt before this one, after which the numbers fall, was the last one of an earlier life. So was a first one that
+-- is followed by another first one, unless it was not counted, because it is not known to have started.
 SELECT token, number AS attempt, first, last, lines
   FROM (SELECT l.token, l.part, l.first, l.last, l.lines, l.attempt + earlier.attempts AS number
           FROM run_logs l,
                LATERAL (SELECT coalesce(sum(a.attempt), 0)::integer AS attempts
-                          FROM (SELECT b.attempt, lead(b.attempt, 1, l.attempt) OVER (ORDER BY b.token) AS next
+                          FROM (SELECT b.attempt, lead(b.attempt, 1, l.attempt) OVER (ORDER BY b.token) AS next,
+                                       b.outcome IN ('lost', 'stale') AND b.started_at IS NULL AS uncounted
                                   FROM attempts b
                                  WHERE b.job = $1::bigint AND b.scheduled_at = $2::timestamptz
-                                   AND b.serial = $3::integer AND b.token < l.token AND b.outcome <> 'stale') a
-                         WHERE a.next <= a.attempt) earlier
+                                   AND b.serial = $3::integer AND b.token < l.token) a
+                         WHERE a.next < a.attempt OR (a.next = 1 AND a.attempt = 1 AND NOT a.uncounted)) earlier
          WHERE l.job = $1::bigint AND l.scheduled_at = $2::timestamptz AND l.serial = $3::integer
            AND l.token >= $7::bigint AND (l.token > $7::bigint OR l.last > $8::integer)) numbered
  WHERE ($6::integer IS NULL OR number = $6::integer)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from argparse import ArgumentParser
+from argparse import SUPPRESS, ArgumentParser
 from typing import TYPE_CHECKING, Any
 
 from django.core.management.base import BaseCommand, CommandError
@@ -35,7 +35,10 @@ class DetentCommand(BaseCommand):  # type: ignore[misc]  # Django has no types
     def add_arguments(self, parser: ArgumentParser) -> None:
         verbs = parser.add_subparsers(dest="verb", required=True, metavar="worker|scheduler|serve|migrate|sync|check")
         for verb, (_, text) in ROLES.items():
-            self._add_node(verbs.add_parser(verb, help=text, description=text))
+            node = verbs.add_parser(verb, help=text, description=text)
+            self._add_node(node)
+            if verb != "scheduler":
+                self._add_reload(node)
         others = {
             "migrate": "Create or migrate detent's schema in the database of the backend.",
             "sync": "Register the tasks of this project with detent.",
@@ -54,11 +57,21 @@ class DetentCommand(BaseCommand):  # type: ignore[misc]  # Django has no types
         for flag, text in FLAGS.items():
             parser.add_argument(flag, metavar="VALUE", help=text)
 
+    def _add_reload(self, parser: Any) -> None:
+        text = "For development: start again when Python files change. Needs detent[reload]."
+        parser.add_argument("--reload", action="store_true", help=text)
+        parser.add_argument("--reloaded", dest="supervisor", type=int, help=SUPPRESS)
+
     def handle(self, *args: Any, **options: Any) -> None:
         from detent.contrib.django.setup import backend_named, discover
+        from detent.node.supervised import obey_supervisor
 
         try:
             backend = backend_named(options["backend"])
+            if options.get("reload"):
+                return self._supervise(backend, options)
+            if options.get("supervisor"):
+                obey_supervisor(options["supervisor"])
             discover(backend)
             verb = options["verb"]
             if verb in ROLES:
@@ -94,6 +107,17 @@ class DetentCommand(BaseCommand):  # type: ignore[misc]  # Django has no types
             raise CommandError(f"{len(problems)} problem{'s' if len(problems) > 1 else ''}.")
         self.stdout.write("Settings, schema and tasks are in order.")
 
+    def _supervise(self, backend: DetentBackend, options: dict[str, Any]) -> None:
+        """The process that it starts imports the tasks: this one has to outlive code that cannot be imported."""
+        from django.utils.autoreload import get_child_arguments
+
+        from detent.contrib.django.setup import APP, node_settings, watched_folders
+        from detent.node.reload import check_reload, supervise
+
+        settings = node_settings(backend, {**_flags(options), "app": APP})
+        check_reload(settings)
+        supervise(settings, get_child_arguments(), watched_folders())
+
     def _start(self, backend: DetentBackend, roles: tuple[str, ...], options: dict[str, Any]) -> None:
         from django.db import connections
 
@@ -101,8 +125,7 @@ class DetentCommand(BaseCommand):  # type: ignore[misc]  # Django has no types
         from detent.contrib.django.setup import APP, BACKEND, MAX_RESULT_BYTES, RESULT_BYTES, node_settings, queues_of
         from detent.node import process
 
-        flags = {flag[2:].replace("-", "_"): options[flag[2:].replace("-", "_")] for flag in FLAGS}
-        flags |= {"app": APP, "queues": tuple(options["queue"] or queues_of(backend))}
+        flags = {**_flags(options), "app": APP, "queues": tuple(options["queue"] or queues_of(backend))}
         if node_settings(backend).origins.get("max_result_bytes") == "default":
             flags["max_result_bytes"] = RESULT_BYTES  # results are values that a program reads, not notes for people
         settings = node_settings(backend, flags)
@@ -112,7 +135,12 @@ class DetentCommand(BaseCommand):  # type: ignore[misc]  # Django has no types
             migrate(backend)
         sync(backend)
         connections.close_all()  # the threads of the handlers have their own
-        process.run(settings, roles)
+        process.run(settings, roles, supervisor=options.get("supervisor"))
+
+
+def _flags(options: dict[str, Any]) -> dict[str, Any]:
+    names = [flag[2:].replace("-", "_") for flag in FLAGS]
+    return {name: options[name] for name in names}
 
 
 Command = DetentCommand  # the name that Django looks for
