@@ -54,9 +54,10 @@ async def test_a_queue_shows_how_many_wait_and_since_when(verbs: Store, look: An
     await factories.add_live_run(look, task, AGO, lane=ON_DEMAND, serial=ON_DEMAND + 90, owner=NODE)
     (queue,) = await verbs.queues.list(tenant=1)
     assert (queue.name, queue.waiting, queue.running, queue.more) == ("default", 8, 1, False)
-    assert queue.oldest_ready_at == AGO
+    assert (queue.ready, queue.oldest_ready_at) == (5, AGO)  # not the one for later, nor those that wait for a key
+    assert 600 <= queue.oldest_ready_seconds < 700
     limited = await verbs.queues.limit("default", queues.RunLimits(3, None), tenant=1)
-    assert (limited.waiting, limited.max_concurrent) == (8, 3)
+    assert (limited.waiting, limited.ready, limited.max_concurrent) == (8, 5, 3)
     await verbs.queues.limit("default", queues.RunLimits(None, None), tenant=1)
 
 
