@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from typing import Any
 from uuid import uuid4
 
 import pytest
@@ -30,9 +31,15 @@ async def test_any_failure_of_a_client_library_is_a_broker_that_does_not_answer(
     async def fails(*_arguments: object) -> None:
         raise ValueError("no such setting")
 
-    kind = type(carrier.transport("doctor"))
+    kind: Any = type(carrier.transport("doctor"))
+    usual = kind.close
+
+    async def closes_and_fails(self: Any) -> None:
+        await usual(self)
+        await fails()
+
     monkeypatch.setattr(kind, "depth", fails)
-    monkeypatch.setattr(kind, "close", fails)
+    monkeypatch.setattr(kind, "close", closes_and_fails)
     (result,) = await checked(carrier.address())
     assert result.status == "warn"
     assert "no such setting. Runs go through PostgreSQL" in result.found

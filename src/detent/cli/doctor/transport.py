@@ -29,9 +29,7 @@ async def check_transport(named: str, cluster: UUID, queues: Collection[int]) ->
         depths = await transport.depth(queues)
         waiting = number(sum(depth.offers for depth in depths.values()), "offer")
         yield CheckResult("transport", "ok", f"The broker of {transport.name} answers; {waiting} of runs wait there.")
-    except (
-        Exception
-    ) as error:  # of a client library, which may fail in any way; a node takes it for a broker that is away
+    except Exception as error:  # of a client library, which may fail in any way, as in transports/link.py
         words = str(error) if isinstance(error, TransportAwayError) else f"{words_of(error)}."
         text = f"The broker of {transport.name} does not answer: {words} Runs go through PostgreSQL meanwhile."
         yield CheckResult("transport", "warn", text, "Start the broker, or correct DETENT_QUEUE.")
