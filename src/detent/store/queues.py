@@ -209,5 +209,7 @@ def _queue(row: Row, tasks: Row | None) -> Queue:
 
 def _without_runs(name: str) -> Queue:
     """One that has neither jobs nor limits."""
-    none = {"max_concurrent": None, "rate_per_second": None, "oldest_ready_at": None}
-    return Queue(name=name, waiting=0, ready=0, running=0, oldest_ready_seconds=0.0, **none)
+    return Queue(
+        name=name, max_concurrent=None, rate_per_second=None, waiting=0, ready=0, running=0, oldest_ready_at=None,
+        oldest_ready_seconds=0.0,
+    )  # fmt: skip
