@@ -1,5 +1,5 @@
--- The queues of a tenant by name, including those that have only a limit. $1 tenant, $2 name or NULL for all. `ready` as in
--- queue/read_depths
+-- The queues of a tenant by name, also those that have only a limit. $1 tenant, $2 name or NULL for all. `ready` is
+-- what queue/read_depths counts.
 WITH counted AS (
     SELECT q.name, count(*) FILTER (WHERE r.owner IS NULL) AS waiting,
            count(*) FILTER (WHERE r.owner IS NOT NULL) AS running,
