@@ -53,7 +53,7 @@ format: $(READY)  ## Format the code
 	@$(BIN)/ruff format src tests benchmarks chaos tools
 	@$(BIN)/ruff check --fix src tests benchmarks chaos tools
 
-bench: $(READY)  ## Measure everything on throw-away databases, beside the raw limits of this machine (20 minutes)
+bench: $(READY)  ## Measure everything on throw-away databases, beside the raw limits of this machine (half an hour)
 	@$(BIN)/detent bench loop
 	@$(BIN)/detent bench latency
 	@$(BIN)/detent bench hot-second
@@ -63,6 +63,9 @@ bench: $(READY)  ## Measure everything on throw-away databases, beside the raw l
 	@$(BIN)/detent bench python
 	@$(BIN)/detent bench enqueue
 	@$(BIN)/detent bench failover
+	@$(BIN)/detent bench topics
+	@$(BIN)/detent bench transports
+	@$(BIN)/detent bench scaling
 	@$(BIN)/detent bench idle
 	@$(BIN)/detent bench cron
 

@@ -12,9 +12,12 @@ from typing import Any
 import pytest
 
 from detent.domain.identity import RunKey
+from detent.domain.job import HttpTarget, JobSpec
 from detent.domain.registration import WAITING_LANES
 from detent.domain.run import Call, Cancelled, Failed, Outcome, Succeeded
 from detent.jobs import JobOperations
+from detent.jobs.explanation import explain
+from detent.store import Store
 from tests.support import factories
 from tests.support.waiting import until
 
@@ -167,6 +170,24 @@ async def test_under_replace_each_tick_takes_the_place_of_the_run_before_once_th
     await scene.until_fates([REPLACED, REPLACED, RAN])
     assert target.order == scene.ticks
     assert target.most == 1
+
+
+async def test_a_run_that_a_tick_replaced_is_explained_with_that_tick(look: Any, start: Any, store: Store) -> None:
+    target = Recording(hold=True)
+    operations = JobOperations(store)
+    spec = JobSpec(schedule="every 1s", target=HttpTarget(url=HTTP["url"]), concurrent_policy="REPLACE", name="report")
+    (job,) = await operations.registration.add([spec])
+    await start(target)
+
+    async def two_were_replaced() -> bool:
+        return bool(await look.fetchval("SELECT count(*) >= 2 FROM run_history WHERE reason = 'replaced'"))
+
+    await until(two_were_replaced, 25)
+    first, second, *_ = target.order
+    story = await operations.explainer.story(job.id, first.isoformat())
+    sentences = " ".join(explain(story.facts))
+    assert "because a later tick replaced it (concurrent_policy REPLACE)." in sentences
+    assert f"The tick that replaced it is {second:%Y-%m-%d %H:%M:%S}" in sentences
 
 
 async def test_under_replace_a_tick_that_finds_one_waiting_is_skipped(scene_of: Any) -> None:

@@ -12,6 +12,7 @@ from detent.jobs import JobOperations
 from detent.store import Store, live_runs, overview, queues
 from detent.store import sql as statements
 from detent.store.job_search import JobSearch
+from detent.telemetry.metrics import QueueDepth
 from tests.store.test_backlog_lists import add_waiting
 from tests.support import factories
 
@@ -54,10 +55,26 @@ async def test_a_queue_shows_how_many_wait_and_since_when(verbs: Store, look: An
     await factories.add_live_run(look, task, AGO, lane=ON_DEMAND, serial=ON_DEMAND + 90, owner=NODE)
     (queue,) = await verbs.queues.list(tenant=1)
     assert (queue.name, queue.waiting, queue.running, queue.more) == ("default", 8, 1, False)
-    assert queue.oldest_ready_at == AGO
+    assert (queue.ready, queue.oldest_ready_at) == (5, AGO)  # not the one for later, nor those that wait for a key
+    assert 600 <= queue.oldest_ready_seconds < 700
     limited = await verbs.queues.limit("default", queues.RunLimits(3, None), tenant=1)
-    assert (limited.waiting, limited.max_concurrent) == (8, 3)
+    assert (limited.waiting, limited.ready, limited.max_concurrent) == (8, 5, 3)
     await verbs.queues.limit("default", queues.RunLimits(None, None), tenant=1)
+
+
+async def test_the_depth_for_autoscalers_counts_on_demand_runs_for_which_a_worker_is_missing(
+    verbs: Store, look: Any, task: int
+) -> None:
+    await factories.add_queue(look, "idle")
+    await factories.add_live_run(look, 4711, AGO - timedelta(minutes=1))
+    depths = (await verbs.signals.read()).queues
+    assert (depths["default"].runs, depths["idle"]) == (6, QueueDepth(0, 0.0))
+    assert 660 <= depths["default"].oldest < 700
+    listed = {queue.name: queue.ready for queue in await verbs.queues.list(tenant=1)}
+    assert listed == {"default": 6, "idle": 0}  # by both ways the same
+    await look.execute("UPDATE jobs SET status = 'paused' WHERE job = $1", task)
+    assert (await verbs.signals.read()).queues["default"].runs == 1
+    assert [queue.ready for queue in await verbs.queues.list(tenant=1)] == [1, 0]
 
 
 async def test_signals_count_only_runs_for_which_a_worker_is_missing(verbs: Store, look: Any, task: int) -> None:

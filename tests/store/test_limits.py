@@ -281,9 +281,15 @@ async def test_queues_are_listed_with_limits_and_what_is_in_them(look: Any, verb
     await add_runs(
         look, queue, 1, first=60, not_before=await look.fetchval("SELECT now() + $1::interval", timedelta(hours=1))
     )
+    await add_runs(look, queue, 1, first=70, lane=-1)
+    await add_runs(look, queue, 1, first=80)
+    await look.execute("UPDATE live_runs SET not_before = 'infinity' WHERE job = $1", queue * 10_000 + 80)
     await verbs.queues.limit("planned", RunLimits(2, 0.5), tenant=1)
     found = {each.name: each for each in await verbs.queues.list(tenant=1)}
     assert set(found) == {"default", "mail", "planned"}
-    assert (found["mail"].waiting, found["mail"].running, found["mail"].oldest_ready_at) == (4, 1, LONG_AGO)
+    assert (found["mail"].waiting, found["mail"].running) == (6, 1)
+    assert (found["mail"].ready, found["mail"].oldest_ready_at) == (3, LONG_AGO)
+    assert (found["planned"].ready, found["planned"].oldest_ready_seconds) == (0, 0.0)
+    assert [each.needs for each in found["mail"].channels] == ["", "shell"]
     assert (found["mail"].max_concurrent, found["mail"].rate_per_second) == (None, None)
     assert (found["planned"].max_concurrent, found["planned"].rate_per_second, found["planned"].waiting) == (2, 0.5, 0)

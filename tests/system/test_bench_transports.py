@@ -15,10 +15,11 @@ async def test_each_queue_runs_the_same_jobs_and_a_broker_that_is_not_installed_
     monkeypatch.setattr(transports, "PERIOD", 2)
     monkeypatch.setitem(BROKERS, "redis", BROKERS["redis"]._replace(command=lambda _folder, _port: None))
     told: list[int] = []
-    result = await transports.bench_transports(["hand-off", "redis", "nats"], TransportPlan(20, 50), told.append)
+    result = await transports.bench_transports(["hand-off", "redis", "nats"], TransportPlan(20, 50, 2), told.append)
     assert told == [1, 2, 3]
     assert result.missing == ["redis"]
-    assert [(each.name, each.runs, each.burst) for each in result.columns] == [("hand-off", 40, 50), ("nats", 40, 50)]
+    columns = [(each.name, each.workers, each.runs, each.burst) for each in result.columns]
+    assert columns == [("hand-off", 1, 40, 50), ("nats", 2, 40, 50)]
     for each in result.columns:
         assert 0 <= each.p50 <= each.p99 <= each.largest
         assert each.transactions_per_run > 0 and each.burst_per_second > 0

@@ -33,7 +33,7 @@ class Carrier(ABC):
     long_tests: ClassVar[tuple[str, ...]] = ()
     """Tests that take long with it, by a part of their names: they are for `-m long`."""
     by_priority: ClassVar[bool] = True
-    """Of offers that are there, those of much higher priority are taken first."""
+    """Of offers that are there, those above the default priority are taken first, and those below it last."""
     deduplicates: ClassVar[bool] = True
     """The same offer sent twice is delivered once."""
     forgets_seconds: ClassVar[float] = 0.0

@@ -209,8 +209,9 @@ def topics(brokers: str, messages: str, at_once: str, rounds: str) -> None:
 @option("--queues", default="", metavar="LIST", help="hand-off, postgres and brokers, separated by commas. [all]")
 @option("--rate", default="1000", metavar="N", help="Runs per second to measure how late they start. [1000]")
 @option("--burst", default="20000", metavar="N", help="Runs due at one instant to measure runs per second. [20000]")
+@option("--workers", default="1", metavar="N", help="Processes that work, beside the one that schedules. [1]")
 @format_options()
-def transports(queues: str, rate: str, burst: str) -> None:
+def transports(queues: str, rate: str, burst: str, workers: str) -> None:
     """Run schedulers and workers apart, with each broker between them."""
     import asyncio
     from dataclasses import asdict
@@ -223,7 +224,11 @@ def transports(queues: str, rate: str, burst: str) -> None:
     for name in names:
         if name not in TRANSPORTS:
             raise UsageError(f"--queues has the unknown queue {name!r}; known are {', '.join(TRANSPORTS)}.")
-    plan = TransportPlan(read_number("--rate", rate, 1, 100_000), read_number("--burst", burst, 1, 10_000_000))
+    plan = TransportPlan(
+        read_number("--rate", rate, 1, 100_000),
+        read_number("--burst", burst, 1, 10_000_000),
+        read_number("--workers", workers, 1, 100),
+    )
     with Progress("queues", len(names)) as progress:
         result = asyncio.run(bench_transports(names, plan, progress.update))
     if invocation().format == "json":

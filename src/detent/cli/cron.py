@@ -45,7 +45,7 @@ SKIPPED = Column("SKIPPED", lambda tick: "by request" if tick.get("skipped") els
 @option("--from", "start", metavar="TIME", help="List the ticks after this time, such as tomorrow. [now]")
 @option("--day-match", metavar="or|and", help="If both day fields are restricted: match either, or both.")
 @option("--dialect", metavar="unix|quartz|aws", help="How the expression is read: unix, Quartz or EventBridge. [unix]")
-@option("--job", "job", metavar="NAME", help="Name of the job, from which H is hashed.")
+@option("--job", "job", metavar="NAME", help="Name of a job of the default tenant, from which H is hashed.")
 @option("--dst-gap", metavar="run|shift|skip", help="For a tick that the clock jumps over. [run]")
 @option("--dst-overlap", metavar="first|last|both", help="For a tick that the clock shows twice. [first]")
 @format_options(quiet="the times of the ticks only")

@@ -21,6 +21,7 @@ queue = group("queue", "List and limit queues.", panel="Administration")
 COLUMNS = (
     Column("NAME", lambda queue: queue["name"]),
     Column("WAITING", lambda queue: queue["waiting"], lambda one, at: _waiting(one), right=True),
+    Column("READY", lambda queue: queue["ready"], lambda one, at: f"{one['ready']:,}", right=True),
     Column(
         "OLDEST", lambda queue: queue["oldest_ready_at"], lambda one, at: times.relative(one["oldest_ready_at"], at)
     ),

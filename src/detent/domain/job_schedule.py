@@ -20,7 +20,8 @@ from detent.errors import UsageError
 
 def hash_key_of(tenant: int, name: str) -> str:
     """What `H` is hashed from: a job that is deleted and created again keeps its times, and jobs of the same name of
-    different tenants have different ones."""
+    different tenants have different ones. By the tenant's number, because workers and lists compute schedules without
+    reading names of tenants; outside the default tenant it is another one in another cluster."""
     return f"{tenant}/{name}"
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import NamedTuple
 
-from detent.contract.queue import Queue
+from detent.contract.queue import Queue, QueueChannel
 from detent.domain.audit_event import NewEvent, changed
 from detent.domain.run import Claim
 from detent.store import sql
@@ -20,7 +20,6 @@ from detent.store.live_runs import claims_of
 from detent.store.upkeep import RUNS_CHANNEL
 
 WHOLE_TENANT = None
-EMPTY = {"waiting": 0, "running": 0, "channels": []}
 # On-demand runs that wait, of a tenant: beyond that the exact number does not matter.
 MAX_WAITING_COUNTED = 100_000
 # The notification that queues or limits have changed.
@@ -144,7 +143,7 @@ class QueueStore:
         await self._database.transaction(PoolName.REQUEST, work)
         async with self._database.connection(PoolName.REQUEST) as connection:
             queues = await _listed(connection, tenant, name)
-        return queues[0] if queues else _queue({**dict.fromkeys(Queue.__struct_fields__), "name": name, **EMPTY}, None)
+        return queues[0] if queues else _without_runs(name)
 
 
 async def claim_under(
@@ -191,17 +190,26 @@ async def _listed(connection: Connection, tenant: int, name: str | None) -> list
     return [_queue(row, waiting.get(row["name"])) for row in rows]
 
 
-def _queue(row: Row, waiting: Row | None) -> Queue:
-    """`waiting`: the on-demand runs that wait in it."""
-    fields = {name: row[name] for name in Queue.__struct_fields__ if name != "more"}
-    if waiting is None:
-        return Queue(**fields)
-    oldest = [at for at in (row["oldest_ready_at"], waiting["oldest"]) if at is not None]
+def _queue(row: Row, tasks: Row | None) -> Queue:
+    """`tasks`: the on-demand runs that wait in it."""
+    fields = {name: row[name] for name in ("name", "max_concurrent", "rate_per_second", "waiting", "ready", "running")}
+    oldest = row["oldest_ready_at"]
+    if tasks is not None:
+        fields["waiting"] += tasks["pending"] + tasks["retrying"]
+        fields["ready"] += tasks["ready"]
+        fields["more"] = tasks["more"]
+        oldest = min((at for at in (oldest, tasks["oldest"]) if at is not None), default=None)
     return Queue(
-        **fields
-        | {
-            "waiting": row["waiting"] + waiting["pending"] + waiting["retrying"],
-            "oldest_ready_at": min(oldest, default=None),
-            "more": waiting["more"],
-        }
+        **fields,
+        oldest_ready_at=oldest,
+        oldest_ready_seconds=0.0 if oldest is None else (row["read_at"] - oldest).total_seconds(),
+        channels=[QueueChannel(*each) for each in zip(row["channels"] or (), row["needs"] or (), strict=True)],
     )
+
+
+def _without_runs(name: str) -> Queue:
+    """One that has neither jobs nor limits."""
+    return Queue(
+        name=name, max_concurrent=None, rate_per_second=None, waiting=0, ready=0, running=0, oldest_ready_at=None,
+        oldest_ready_seconds=0.0,
+    )  # fmt: skip

@@ -1,7 +1,7 @@
 """Offers in NATS JetStream: a work-queue stream per cluster, a durable pull consumer per queue and band of priorities.
 
     stream      detent-<cluster>                       in memory, offers are dropped after two minutes
-    subjects    detent.<cluster>.<queue>.<band>        high (above 5), normal (0 to 5), low (below 0)
+    subjects    detent.<cluster>.<queue>.<band>        high (above 5), normal (5), low (below 5)
     consumers   q<queue>-<band>                        acknowledgement wait: HOLD_SECONDS
 
 A worker has at most one pull request for one message at each consumer, to be woken by the first offer; the rest of what

@@ -13,8 +13,8 @@ from detent.domain.offer import decode_offer
 from detent.transports.answering import ANSWER_SECONDS, answering
 from detent.transports.held import HeldDeliveries
 from detent.transports.nats_connection import CONFLICT, EXPIRED, NO_RESPONDERS, NatsConnection
-from detent.transports.nats_stream import BANDS, NatsStream
-from detent.transports.transport import TakenOffer, TransportAwayError
+from detent.transports.nats_stream import NatsStream
+from detent.transports.transport import BANDS, TakenOffer, TransportAwayError
 
 # A pull request that waits for the first offer ends after so long, and is then made again.
 ASK_SECONDS = 2.0

@@ -19,9 +19,7 @@ from detent.transports.nats_connection import (
     NatsRefusedError,
     status_of,
 )
-from detent.transports.transport import ChannelDepth, TransportAwayError
-
-BANDS = ("high", "normal", "low")
+from detent.transports.transport import BANDS, ChannelDepth, TransportAwayError, band_of
 
 KEPT_SECONDS = 120
 """An offer that no worker has taken is dropped after so long; a run that still waits was offered again."""
@@ -42,12 +40,6 @@ _NOT_FOUND = 10059
 _NAME_IN_USE = 10058
 # A single server; a cluster with fewer servers, or without memory on them.
 _TOO_MANY_REPLICAS = (10074, 10005, 10023)
-
-
-def band_of(priority: int) -> str:
-    if priority > 5:
-        return "high"
-    return "normal" if priority >= 0 else "low"
 
 
 class NatsStream:

@@ -27,10 +27,8 @@ from detent.runtime.clock import monotonic
 from detent.transports.arrivals import Arrivals
 from detent.transports.rabbitmq_channels import OfferConsuming, OfferPublishing, QueueMessage, RabbitDelivery
 from detent.transports.rabbitmq_link import RabbitLink
-from detent.transports.transport import HOLD_SECONDS, ChannelDepth, TakenOffer, TransportAwayError
+from detent.transports.transport import BANDS, HOLD_SECONDS, ChannelDepth, TakenOffer, TransportAwayError, band_of
 
-DEFAULT_PRIORITY = 5
-BANDS = ("high", "normal", "low")
 MAX_PREFETCH = 2000
 SPARE_PREFETCH = 16
 WATCH_SECONDS = 0.1
@@ -96,7 +94,7 @@ class RabbitTransport:
 
     async def send(self, offers: Sequence[Offer]) -> None:
         messages = [
-            QueueMessage(self._queue_of(offer.queue, _band(offer.priority)), encode_offer(offer)) for offer in offers
+            QueueMessage(self._queue_of(offer.queue, band_of(offer.priority)), encode_offer(offer)) for offer in offers
         ]
         for attempt in range(ATTEMPTS):
             if not messages:
@@ -222,7 +220,7 @@ class RabbitTransport:
         until = monotonic() + SETTLE_SECONDS
         while (left := until - monotonic()) > 0:
             first = self._arrivals.first_priority(queues)
-            if first is not None and BANDS.index(_band(first)) <= band:
+            if first is not None and BANDS.index(band_of(first)) <= band:
                 return
             await self._arrivals.wait(left)
 
@@ -342,8 +340,3 @@ def _is_silent(consumer: _Consumer | None) -> bool:
 
 async def _with_confirms(channel: OfferPublishing) -> None:
     await channel.ask(Confirm.Select(), Confirm.SelectOk)
-
-
-def _band(priority: int) -> str:
-    """A job that is given a priority is to come before or after those that have none."""
-    return BANDS[(priority <= DEFAULT_PRIORITY) + (priority < DEFAULT_PRIORITY)]

@@ -17,6 +17,15 @@ from detent.errors import DetentError
 # How long a taken offer stays with its worker. A claim takes milliseconds; `extend` is for a database that is slow.
 HOLD_SECONDS = 30.0
 
+DEFAULT_PRIORITY = 5
+# Of priorities, where a broker cannot keep the order of all of them. The highest comes first.
+BANDS = ("high", "normal", "low")
+
+
+def band_of(priority: int) -> str:
+    """A job that is given a priority is to come before or after those that have none."""
+    return BANDS[(priority <= DEFAULT_PRIORITY) + (priority < DEFAULT_PRIORITY)]
+
 
 class TransportAwayError(DetentError):
     """The broker cannot be reached, does not answer in time, or refuses. The text is one sentence with the broker's own

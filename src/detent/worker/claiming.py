@@ -117,6 +117,12 @@ class Claiming:
         """Whether runs are claimed from the backlog, because one tenant is served, without limits."""
         return self._one_tenant and not self.limited
 
+    @property
+    def by_key(self) -> frozenset[int]:
+        """The queues whose offered runs are claimed by key: as for ticks that are handed off, those without limits. Not
+        where several tenants are served, since offers come in any order and each tenant is to get its share."""
+        return self.unlimited if self._one_tenant else frozenset()
+
     async def claim(
         self,
         capacity: int,

@@ -2,8 +2,8 @@
 
 While the worker keeps up, it takes as many offers as it has capacity, claims exactly those runs in one statement, and
 then finishes the offers. While runs may wait that it has not claimed (`Intake.backlog`), it takes none: its claims go
-through PostgreSQL by priority, until one leaves capacity. Where tenants share this worker, or a queue has a limit, an
-offer only says that runs wait, and the usual claim follows.
+through PostgreSQL by priority, until one leaves capacity. Where tenants share this worker, or the queue of an offer has
+a limit, the offer only says that runs wait, and the usual claim follows.
 
 Offers that are not taken, lost or never sent cost time and nothing else: the worker polls PostgreSQL anyway, and more
 often while the broker is away.
@@ -137,21 +137,32 @@ class OfferTaker:
 
     async def _use(self, taken: Sequence[TakenOffer]) -> float:
         """Claim what was offered. The seconds to wait before more is taken."""
-        by_key, serving = self._claiming.direct, self._claiming.serving
-        runs = [one for one in taken if by_key and isinstance(one.offer, RunOffer) and one.offer.queue in serving]
-        hints = [one for one in taken if not by_key or isinstance(one.offer, QueueOffer)]
-        unserved = [one for one in taken if one.offer.queue not in serving and one not in hints]
         self._metrics.offers_taken += len(taken)
-        room = self._intake.free
-        await self._claim(runs[:room])
-        await self._transport.finish([*runs[:room], *hints])
-        # While the worker waited, ticks of its node were handed off to it, or its handlers became busy.
-        if unserved or len(runs) > room:
-            await self._transport.give_back([*runs[room:], *unserved])
+        runs, hints, others = self._divide(taken)
+        try:
+            await self._claim(runs)
+        except Exception:
+            with contextlib.suppress(TransportAwayError):
+                await self._transport.give_back(taken)
+            raise
+        await self._transport.finish([*runs, *hints])
+        if others:
+            await self._transport.give_back(others)
         if hints:
             self._claim_as_usual(any(isinstance(one.offer, QueueOffer) for one in hints))
             return USUAL_EVERY
         return 0.0
+
+    def _divide(self, taken: Sequence[TakenOffer]) -> tuple[list[TakenOffer], list[TakenOffer], list[TakenOffer]]:
+        """What is claimed by key, what only says that runs wait, and what other workers are to have: while this one
+        waited, ticks of its node were handed off to it, its handlers became busy, or it stopped to serve a queue."""
+        serving, by_key = self._claiming.serving, self._claiming.by_key
+        served = [one for one in taken if one.offer.queue in serving]
+        hints = [one for one in served if isinstance(one.offer, QueueOffer) or one.offer.queue not in by_key]
+        runs = [one for one in served if isinstance(one.offer, RunOffer) and one.offer.queue in by_key]
+        unserved = [one for one in taken if one.offer.queue not in serving]
+        room = self._intake.free
+        return runs[:room], hints, [*runs[room:], *unserved]
 
     async def _claim(self, runs: Sequence[TakenOffer]) -> None:
         if not runs:
@@ -162,11 +173,8 @@ class OfferTaker:
         except Rejected as error:
             self._drop_rejected(len(runs), error)
             return
-        except Exception as error:
-            if isinstance(error, OutcomeUnknown):
-                self._wakeups.reply_lost()
-            with contextlib.suppress(TransportAwayError):
-                await self._transport.give_back(runs)
+        except OutcomeUnknown:
+            self._wakeups.reply_lost()
             raise
         finally:
             self._capacity.reserved -= len(runs)

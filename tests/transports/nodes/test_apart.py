@@ -4,16 +4,19 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
+from itertools import pairwise
 from typing import Any
 
 import pytest
 
 from detent.cluster.operations import ClusterOperations
 from detent.domain.identity import RunKey, node_name
-from detent.domain.offer import QueueOffer
+from detent.domain.offer import QueueOffer, RunOffer
+from detent.domain.run import Claim
 from detent.node.session import Session
 from detent.store import Store
 from detent.store.live_runs import LiveRunStore
+from detent.store.offers import OfferStore
 from detent.store.queues import RunLimits
 from detent.store.upkeep import RUNS_CHANNEL
 from tests.session.test_session import document, soon
@@ -38,6 +41,21 @@ def claims(monkeypatch: pytest.MonkeyPatch) -> list[int]:
 
     monkeypatch.setattr(LiveRunStore, "claim", claim)
     return sent
+
+
+@pytest.fixture
+def by_key(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """The jobs whose runs workers have claimed by key."""
+    jobs: list[int] = []
+    usual = OfferStore.claim
+
+    async def claim(self: OfferStore, node: int, incarnation: int, offers: Sequence[RunOffer]) -> list[Claim]:
+        claims = await usual(self, node, incarnation, offers)
+        jobs.extend(claim.job for claim in claims)
+        return claims
+
+    monkeypatch.setattr(OfferStore, "claim", claim)
+    return jobs
 
 
 async def drain(store: Store, session: Session) -> None:
@@ -120,6 +138,30 @@ async def test_a_limit_of_a_queue_holds(apart: Apart, look: Any, store: Store) -
     await apart.ended(6)
     assert apart.target.most <= 2
     assert apart.target.called_once_each(6)
+
+
+async def test_a_limit_of_one_queue_leaves_the_runs_of_others_to_be_claimed_by_key(
+    apart: Apart, look: Any, store: Store, by_key: list[int]
+) -> None:
+    mail = await factories.add_queue(look, "mail")
+    await store.queues.limit("mail", RunLimits(1, None), tenant=1)
+    tick = await soon(look)
+    limited = [await factories.add_job(look, tick, queue=mail) for _ in range(4)]
+    for _ in range(6):
+        await factories.add_job(look, tick)
+    scheduler = await apart.scheduler()
+    workers = [await apart.worker(queues=("default", "mail")) for _ in range(2)]
+    ended = [run for run in await apart.ended(10) if run["job"] in limited]
+    spans = sorted((run["started_at"], run["finished_at"]) for run in ended)
+    assert all(finished <= started for (_, finished), (started, _) in pairwise(spans))
+    assert all(session.worker is not None and not session.worker._claiming.direct for session in workers)
+    tick = await soon(look, 1.0)
+    others = {await factories.add_job(look, tick) for _ in range(20)}
+    scheduler.scheduler.jobs_changed(None)
+    await apart.ended(30)
+    assert not set(by_key) & set(limited)
+    assert len(set(by_key) & others) >= 15  # a late search under the limit may find a few of them
+    assert apart.target.called_once_each(30)
 
 
 async def test_tenants_share_a_worker_by_their_weights(apart: Apart, look: Any, store: Store) -> None:

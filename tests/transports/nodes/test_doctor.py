@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from typing import Any
 from uuid import uuid4
+
+import pytest
 
 from detent.cli.doctor.results import CheckResult
 from detent.cli.doctor.transport import check_transport
@@ -20,6 +23,26 @@ async def test_the_doctor_says_whether_the_broker_answers_and_what_waits_there(c
     (result,) = await checked(carrier.address(port=free_port()))
     assert result.status == "warn"
     assert "Runs go through PostgreSQL" in result.found
+
+
+async def test_any_failure_of_a_client_library_is_a_broker_that_does_not_answer(
+    carrier: Carrier, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def fails(*_arguments: object) -> None:
+        raise ValueError("no such setting")
+
+    kind: Any = type(carrier.transport("doctor"))
+    usual = kind.close
+
+    async def closes_and_fails(self: Any) -> None:
+        await usual(self)
+        await fails()
+
+    monkeypatch.setattr(kind, "depth", fails)
+    monkeypatch.setattr(kind, "close", closes_and_fails)
+    (result,) = await checked(carrier.address())
+    assert result.status == "warn"
+    assert "no such setting. Runs go through PostgreSQL" in result.found
 
 
 async def test_without_a_broker_the_doctor_says_nothing_about_one() -> None:

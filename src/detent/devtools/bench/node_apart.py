@@ -19,7 +19,7 @@ from contextlib import asynccontextmanager
 from dataclasses import asdict, dataclass
 
 from detent.devtools.bench.bare_clients import AWS
-from detent.devtools.bench.latency import LatencyRecorder, percentile
+from detent.devtools.bench.latency import LatencyRecorder
 from detent.errors import Unavailable
 from detent.node.database import opened_store
 from detent.node.process import collect_garbage_seldom, loop_factory
@@ -27,6 +27,9 @@ from detent.node.session import Session
 from detent.settings.settings import Settings
 from detent.telemetry.log import configure
 from detent.telemetry.metrics import Metrics
+
+# An answer has a number for each run.
+MAX_LINE = 1 << 28
 
 
 @dataclass
@@ -39,12 +42,10 @@ class ApartPlan:
 
 @dataclass
 class ApartFigures:
-    """Of ticks within a time, in milliseconds; `offers_taken` and `fallbacks` are those of the whole process."""
+    """How late the ticks within a time were called, in milliseconds, the earliest first. `offers_taken` and `fallbacks`
+    are those of the whole process."""
 
-    runs: int
-    p50: float
-    p99: float
-    largest: float
+    late: list[float]
     offers_taken: int
     fallbacks: int
 
@@ -93,6 +94,7 @@ async def node_apart(plan: ApartPlan) -> AsyncIterator[NodeApart]:
         stdin=asyncio.subprocess.PIPE,
         stdout=asyncio.subprocess.PIPE,
         env=environ,
+        limit=MAX_LINE,
     )
     node = NodeApart(process)
     try:
@@ -133,13 +135,8 @@ def _obey(command: Sequence[str], session: Session, recorder: LatencyRecorder, m
         case ["ended"]:
             _write(str(sum(metrics.ends.values())))
         case ["since", since, until]:
-            late = recorder.between(float(since), float(until))
-            largest = late[-1] if late else float("nan")
-            figures = ApartFigures(
-                len(late), percentile(late, 0.5), percentile(late, 0.99), largest, metrics.offers_taken,
-                metrics.transport_fallbacks,
-            )  # fmt: skip
-            _write(json.dumps(asdict(figures)))
+            late = [round(each, 3) for each in recorder.between(float(since), float(until))]
+            _write(json.dumps(asdict(ApartFigures(late, metrics.offers_taken, metrics.transport_fallbacks))))
 
 
 def _write(line: str) -> None:

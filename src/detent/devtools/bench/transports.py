@@ -1,7 +1,7 @@
 """Transports: how late runs start, how many runs end per second, and how many transactions PostgreSQL has for a run,
 with schedulers and workers in processes of their own; for each broker in one run, on one database.
 
-Beside the brokers stand PostgreSQL as the queue of the same two processes, and the hand-off: one process that is
+Beside the brokers stand PostgreSQL as the queue of the same processes, and the hand-off: one process that is
 scheduler and worker, where no queue is between them. The targets do nothing. Each column has the same two loads: jobs
 that tick at a steady rate, of which the second period counts, and as many jobs as given that are due at one instant.
 """
@@ -16,7 +16,8 @@ from dataclasses import dataclass, field
 
 from detent.devtools.bench.broker_servers import serving
 from detent.devtools.bench.database import Herd
-from detent.devtools.bench.node_apart import ApartPlan, NodeApart, node_apart
+from detent.devtools.bench.latency import percentile
+from detent.devtools.bench.node_apart import ApartFigures, ApartPlan, NodeApart, node_apart
 from detent.devtools.bench.processes import children_seconds, process_seconds
 from detent.devtools.bench.temporary import BenchDatabase, bench_database
 from detent.errors import Unavailable
@@ -39,14 +40,17 @@ PATIENCE_SECONDS = 300.0
 class TransportPlan:
     rate: int
     burst: int
+    workers: int = 1
+    """Processes that work, beside the scheduler. The hand-off always has one process."""
 
 
 @dataclass
 class TransportFigures:
     """Lateness in milliseconds; CPU in microseconds of all nodes, and of PostgreSQL. `offered`: the part of the runs
-    that the worker took from the broker."""
+    that the workers took from the broker. `workers`: how many there were."""
 
     name: str
+    workers: int
     rate: int
     runs: int
     p50: float
@@ -105,14 +109,15 @@ async def _queue(name: str) -> AsyncIterator[str | None]:
 async def _measured(at: BenchDatabase, name: str, queue: str, plan: TransportPlan) -> TransportFigures:
     most_rate, most_burst = SLOW.get(name, (plan.rate, plan.burst))
     rate, burst = min(plan.rate, most_rate), min(plan.burst, most_burst)
-    roles = [("scheduler", "worker")] if name == HAND_OFF else [("scheduler",), ("worker",)]
+    roles = [("scheduler", "worker")] if name == HAND_OFF else [("scheduler",), *[("worker",)] * plan.workers]
     async with AsyncExitStack() as stack:
         nodes = [
             await stack.enter_async_context(node_apart(ApartPlan(at.url, each, queue, CONCURRENCY))) for each in roles
         ]
         column = await _steady(at, name, nodes, rate)
         column.burst, column.burst_per_second = burst, await _burst(at, nodes, burst)
-        last = await nodes[-1].figures(0.0, 0.0)
+        column.workers = max(len(nodes) - 1, 1)
+        last = await _of_all(nodes, 0.0, 0.0)
         ended = rate * PERIOD * 2 + burst
         column.offered, column.fallbacks = last.offers_taken / ended, last.fallbacks
     return column
@@ -127,16 +132,26 @@ async def _steady(at: BenchDatabase, name: str, nodes: Sequence[NodeApart], rate
     after = await _Counters.read(at, nodes)
     await at.bench.end(herd)
     since = herd.due.timestamp() + PERIOD
-    found = await nodes[-1].figures(since, since + PERIOD)
-    if found.runs < rate * PERIOD * 0.9:
-        raise FellBehind(f"of {rate * PERIOD:,} runs {found.runs:,} were called in time")
+    late = (await _of_all(nodes, since, since + PERIOD)).late
+    runs = len(late)
+    if runs < rate * PERIOD * 0.9:
+        raise FellBehind(f"of {rate * PERIOD:,} runs {runs:,} were called in time")
     return TransportFigures(
-        name, rate, found.runs, found.p50, found.p99, found.largest,
-        transactions_per_run=(after.transactions - before.transactions) / found.runs,
-        node_microseconds=(after.nodes - before.nodes) / found.runs * 1e6,
-        server_microseconds=(after.server - before.server) / found.runs * 1e6,
+        name, 1, rate, runs, percentile(late, 0.5), percentile(late, 0.99), late[-1],
+        transactions_per_run=(after.transactions - before.transactions) / runs,
+        node_microseconds=(after.nodes - before.nodes) / runs * 1e6,
+        server_microseconds=(after.server - before.server) / runs * 1e6,
         burst=0, burst_per_second=0.0, offered=0.0, fallbacks=0,
     )  # fmt: skip
+
+
+async def _of_all(nodes: Sequence[NodeApart], since: float, until: float) -> ApartFigures:
+    """What all nodes have recorded, as if they were one. A scheduler alone has called nothing and lost the broker by
+    itself: its losses do not count."""
+    found = [await node.figures(since, until) for node in nodes]
+    late = sorted(each for figures in found for each in figures.late)
+    fallbacks = max(figures.fallbacks for figures in (found[1:] or found))
+    return ApartFigures(late, sum(figures.offers_taken for figures in found), fallbacks)
 
 
 async def _burst(at: BenchDatabase, nodes: Sequence[NodeApart], jobs: int) -> float:
@@ -175,7 +190,7 @@ async def _sleep_until(moment: float) -> None:
 
 def as_table(result: TransportsResult) -> list[tuple[str, ...]]:
     rows: list[tuple[str, ...]] = [
-        ("queue", "at", "late p50", "p99", "latest", "transactions per run", "CPU of nodes", "of PostgreSQL",
+        ("queue", "workers", "at", "late p50", "p99", "latest", "transactions per run", "CPU of nodes", "of PostgreSQL",
          "due at one instant", "runs/s", "through the broker"),
     ]  # fmt: skip
     for each in result.columns:
@@ -183,6 +198,7 @@ def as_table(result: TransportsResult) -> list[tuple[str, ...]]:
         rows.append(
             (
                 each.name,
+                str(each.workers),
                 f"{each.rate:,}/s",
                 f"{each.p50:.1f} ms",
                 f"{each.p99:.1f} ms",

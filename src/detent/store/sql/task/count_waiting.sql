@@ -1,6 +1,6 @@
 -- How many on-demand runs of a tenant wait, by queue and status. $1 tenant, $2 name of the queue or NULL for all, $3
 -- how many are counted at the places where more than 100 wait, all together. `more`: there are more than were counted.
--- `oldest`: since when the first one waits that nothing but a worker is missing for.
+-- `ready`: those that wait for a worker and for nothing else; `oldest`: since when the first of them has waited.
 WITH RECURSIVE heads AS MATERIALIZED (
     SELECT h.*, q.name, f.few FROM backlog_heads h
      CROSS JOIN LATERAL (SELECT name FROM queues WHERE queue = h.queue LIMIT 1) q
@@ -25,15 +25,17 @@ bound AS MATERIALIZED (
                                         + (SELECT count(*) FROM parked WHERE NOT few), 1), 100) AS most),
 counted AS (
     SELECT h.name, b.*, b.pending + b.retrying >= bound.most AS more,
+           CASE WHEN h.startable THEN b.due ELSE 0 END AS ready,
            CASE WHEN h.startable AND h.not_before <= now() THEN h.not_before END AS oldest
       FROM bound CROSS JOIN heads h CROSS JOIN LATERAL (
         SELECT count(*) FILTER (WHERE attempt = 1 AND crashes = 0) AS pending,
-               count(*) FILTER (WHERE attempt > 1 OR crashes > 0) AS retrying
-          FROM (SELECT attempt, crashes FROM backlog
+               count(*) FILTER (WHERE attempt > 1 OR crashes > 0) AS retrying,
+               count(*) FILTER (WHERE not_before <= now()) AS due
+          FROM (SELECT attempt, crashes, not_before FROM backlog
                  WHERE job = h.job AND queue = h.queue AND keyed = h.keyed AND priority = h.priority AND NOT parked
-                 LIMIT bound.most) found) b
+                 ORDER BY not_before LIMIT bound.most) found) b
     UNION ALL
-    SELECT q.name, b.pending, b.retrying, b.total >= bound.most, NULL
+    SELECT q.name, b.pending, b.retrying, 0, b.total >= bound.most, 0, NULL
       FROM bound CROSS JOIN parked p CROSS JOIN LATERAL (
         SELECT queue, count(*) FILTER (WHERE attempt = 1 AND crashes = 0) AS pending,
                count(*) FILTER (WHERE attempt > 1 OR crashes > 0) AS retrying, sum(count(*)) OVER () AS total
@@ -42,5 +44,5 @@ counted AS (
      CROSS JOIN LATERAL (SELECT name FROM queues WHERE queue = b.queue LIMIT 1) q
      WHERE $2::text IS NULL OR q.name = $2::text)
 SELECT name, sum(pending)::bigint AS pending, sum(retrying)::bigint AS retrying, bool_or(more) AS more,
-       min(oldest) AS oldest
+       sum(ready)::bigint AS ready, min(oldest) AS oldest
   FROM counted GROUP BY name ORDER BY name
