@@ -9,6 +9,7 @@ import struct
 from collections.abc import AsyncIterator, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager, suppress
+from pathlib import Path
 from typing import Any
 from uuid import uuid4
 
@@ -19,6 +20,7 @@ from yarl import URL
 from detent.domain.run import Failed
 from detent.domain.target_access import TargetFault
 from detent.targets.guard import AddressRefusedError
+from detent.targets.topics import kafka
 from detent.targets.topics.kafka import KafkaPublisher, open_publisher
 from detent.targets.topics.kafka_settings import bootstrap_of, client_settings
 from detent.targets.topics.publisher import BrokerAddress, BrokerRefusedError, Receipt, TopicMessage
@@ -88,6 +90,24 @@ async def test_a_server_that_is_away_raises_so_that_nothing_counts_as_sent() -> 
     with pytest.raises(OSError):
         await publisher.publish([message_to("any", 1)])
     await publisher.close()
+
+
+async def test_a_server_that_is_down_stops_no_message_while_another_one_answers(server: KafkaServer) -> None:
+    publisher = open_publisher(BrokerAddress(URL(f"kafka://127.0.0.1:1/?bootstrap={server.bootstrap}")), direct_dial)
+    (answer,) = await publisher.publish([message_to(fresh_topic(), 1)])
+    await publisher.close()
+    assert isinstance(answer, Receipt)
+
+
+async def test_servers_that_do_not_answer_are_named_by_the_first_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def silent(_host: str, _port: int) -> socket.socket:
+        await asyncio.Event().wait()
+        raise AssertionError
+
+    monkeypatch.setattr(kafka, "BROKER_SECONDS", 0.05)
+    publisher = open_publisher(BrokerAddress(URL("kafka://a.example/?bootstrap=b.example")), silent)
+    with pytest.raises(OSError, match="no answer within 0.05 s"):
+        await publisher.publish([message_to("any", 1)])
 
 
 async def test_a_broker_that_the_cluster_advertises_has_to_be_allowed(server: KafkaServer) -> None:
@@ -195,6 +215,17 @@ def test_credentials_and_certificates_become_settings_of_the_client() -> None:
     assert found["sasl.mechanism"] == "SCRAM-SHA-512"
     assert (found["ssl.ca.pem"], found["ssl.certificate.pem"], found["ssl.key.pem"]) == ("CA", "PEM", "PEM")
     assert found["enable.idempotence"]
+    assert "ssl.ca.location" not in found
     plain = client_settings(BrokerAddress(URL("kafka://a.example")), [("::1", 9092)], lambda _: None)
     assert plain["security.protocol"] == "PLAINTEXT"
     assert plain["bootstrap.servers"] == "[::1]:9092"
+
+
+def test_the_authorities_of_the_machine_are_those_of_ssl_cert_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    authorities = tmp_path / "authorities.pem"
+    authorities.touch()
+    monkeypatch.setenv("SSL_CERT_FILE", str(authorities))
+    found = client_settings(BrokerAddress(URL("kafkas://a.example")), [("a.example", 9093)], lambda _: None)
+    assert found["ssl.ca.location"] == str(authorities)

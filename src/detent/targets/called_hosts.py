@@ -10,6 +10,7 @@ from detent.domain.target_url import TargetError, parse_url
 from detent.domain.template import TemplateError, is_template
 from detent.domain.template_places import url_template
 from detent.domain.topic_rules import parse_topic_url
+from detent.domain.topics import server_of
 
 
 class HostKey(NamedTuple):
@@ -51,4 +52,4 @@ def topic_host(url: str) -> tuple[str, int] | None:
         parsed = parse_topic_url(url)
     except TargetError:
         return None
-    return parsed.raw_host or "", parsed.explicit_port or 0
+    return server_of(parsed)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ssl
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -83,8 +84,11 @@ def _security(*, secure: bool, sasl: bool) -> str:
 def _certificates(address: BrokerAddress) -> dict[str, Any]:
     """As text: the client has its own TLS and cannot use a context of Python."""
     settings: dict[str, Any] = {"ssl.endpoint.identification.algorithm": "https"}
+    trusted = ssl.get_default_verify_paths().cafile  # where SSL_CERT_FILE says, as for all other targets
     if address.ca is not None:
         settings["ssl.ca.pem"] = address.ca
+    elif trusted is not None:
+        settings["ssl.ca.location"] = trusted
     if address.client_certificate is not None:
         settings["ssl.certificate.pem"] = address.client_certificate
         settings["ssl.key.pem"] = address.client_certificate
