@@ -208,7 +208,7 @@ class PubsubServer:
 
 
 def _google_error(status: int, message: str, headers: dict[str, str] | None = None) -> web.Response:
-    names = {401: "UNAUTHENTICATED", 404: "NOT_FOUND", 429: "RESOURCE_EXHAUSTED"}
+    names = {401: "UNAUTHENTICATED", 404: "NOT_FOUND", 429: "RESOURCE_EXHAUSTED", 503: "UNAVAILABLE"}
     error = {"code": status, "message": message, "status": names[status]}
     return web.json_response({"error": error}, status=status, headers=headers)
 

@@ -78,9 +78,7 @@ class KafkaPublisher:
             except AddressRefusedError:
                 raise
             except OSError as error:  # TimeoutError is one
-                failed = failed or (
-                    error if str(error) else TimeoutError(None, f"no answer within {BROKER_SECONDS:g} s")
-                )
+                failed = failed or (error if error.args else _no_answer())
         if failed is not None and not found:
             raise failed
         return found
@@ -109,6 +107,10 @@ class KafkaPublisher:
         client, self._client = self._client, None
         if client is not None:
             await _in_thread(client.close)
+
+
+def _no_answer() -> TimeoutError:
+    return TimeoutError(None, f"no answer within {BROKER_SECONDS:g} s")
 
 
 async def _in_thread(work: Callable[[], Made], discard: Callable[[Made], None] | None = None) -> Made:
