@@ -183,6 +183,13 @@ async def test_an_app_of_the_operator_is_used_with_its_own_settings(
     assert sent["state"] == "SENT"
 
 
+async def test_a_task_of_another_module_of_the_app_keeps_the_options_of_its_decorator(
+    runner: CeleryTargetRunner, running_shop: Shop, importable: None
+) -> None:
+    """It ignores its result, so the run cannot wait for one."""
+    assert succeeded(await runner(new_call(CeleryTarget("shop.purge", app="shop:app"))))["state"] == "SENT"
+
+
 async def test_an_app_is_open_to_its_tenant_only(runner: CeleryTargetRunner, importable: None) -> None:
     call = new_call(CeleryTarget("shop.record", app="shop:app"), tenant=2)
     assert failed(await runner(call)).error == "This worker does not have the Celery app 'shop:app' for this tenant."
