@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from detent.domain.job import HttpTarget, Target, TopicTarget
+from detent.domain.job import CeleryTarget, HttpTarget, Target, TopicTarget
 from detent.domain.target_url import calls_host
 from detent.targets.called_hosts import HostKey, host_of
 
@@ -23,6 +23,8 @@ def topic(url: str) -> TopicTarget:
         (topic("rediss://[2606:4700::1]/0"), "2606:4700::1", 6379),
         (topic("sqs://eu-central-1/"), "sqs.eu-central-1.amazonaws.com", 443),
         (topic("sqs://127.0.0.1:4566/"), "127.0.0.1", 4566),
+        (CeleryTarget("shop.report", broker_url="amqp://Broker.example.com/"), "broker.example.com", 5672),
+        (CeleryTarget("shop.report", broker_url="rediss://[2606:4700::1]/1"), "2606:4700::1", 6379),
         (HttpTarget("https://example.com/orders"), "example.com", 443),
         (HttpTarget("http://example.com:8080/"), "example.com", 8080),
     ],
@@ -30,6 +32,8 @@ def topic(url: str) -> TopicTarget:
 def test_a_server_has_one_circuit_by_which_its_runs_are_explained(target: Target, host: str, port: int) -> None:
     key = host_of(target, 1)
     assert key == HostKey(1, host, port)
-    assert isinstance(target, HttpTarget | TopicTarget)
-    assert calls_host(target.url, key.host, key.port)
-    assert not calls_host(target.url, key.host, 0)
+    assert isinstance(target, HttpTarget | TopicTarget | CeleryTarget)
+    url = target.broker_url if isinstance(target, CeleryTarget) else target.url
+    assert url is not None
+    assert calls_host(url, key.host, key.port)
+    assert not calls_host(url, key.host, 0)

@@ -50,6 +50,12 @@ class AppClient:
             connection.transport_options = {**(connection.transport_options or {}), "confirm_publish": True}
         return connection
 
+    def connect(self) -> None:
+        self._producer.open()
+
+    def is_lost(self, error: Exception) -> bool:
+        return self._producer.is_lost(error)
+
     def follows(self, order: TaskOrder) -> bool:
         if order.target.ignore_result or not self._pollable:
             return False
