@@ -66,7 +66,7 @@ async def _import(scene: Scene, node: Node, running: Shop) -> None:
     code, out, err = await command_line(scene.nodes.folder, node.url, *arguments, **running.variables)
     print(f"\n$ detent {' '.join(arguments)}\n{out}{err}")
     scene.expect("exit code of the import", code, 0)
-    scene.expect("entries that became jobs", out.count("\tjob\t"), 4)
+    scene.expect("entries that became jobs", out.count("\tjob\t"), 5)
     node.client.pause_job("every-second", reason="the script has jobs of its own")
 
 

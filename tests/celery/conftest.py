@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-import sys
 from collections.abc import AsyncIterator, Iterator
 
 import pytest
@@ -28,13 +27,13 @@ def running_shop(redis_server: Server, tmp_path_factory: pytest.TempPathFactory)
 
 @pytest.fixture
 def importable(running_shop: Shop) -> Iterator[None]:
-    """The app of the shop, as a worker of detent can import it."""
+    """The app of the shop, as a worker of detent can import it. Its modules stay: Celery registers the tasks of a
+    module with every app of the process, so a second import would find their names taken."""
     with pytest.MonkeyPatch.context() as patch:
         for name, value in running_shop.variables.items():
             patch.setenv(name, value)
         patch.syspath_prepend(str(PROJECT))
         yield
-    sys.modules.pop("shop", None)
 
 
 @pytest.fixture

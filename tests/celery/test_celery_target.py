@@ -9,12 +9,15 @@ from uuid import uuid4
 import pytest
 
 from detent.domain.job import CeleryTarget, TargetCredentials
-from detent.domain.run import INTERRUPTED, Cancelled, Failed, Succeeded
-from detent.domain.target_access import PUBLIC_ONLY
+from detent.domain.run import INTERRUPTED, Cancelled, Failed, NotBegun, Succeeded
+from detent.domain.target_access import OPERATOR, PUBLIC_ONLY
+from detent.targets.breaker import CallPermit, HostBreakers, Unanswered
+from detent.targets.called_hosts import HostKey
 from detent.targets.celery.order import task_id_of
 from detent.targets.celery.runner import CeleryTargetRunner
 from detent.targets.policies import FixedPolicy
-from tests.support.celery.stage import Shop
+from detent.telemetry.metrics import Metrics
+from tests.support.celery.stage import RabbitMq, Shop, broker
 from tests.support.servers import Server
 from tests.support.waiting import until
 from tests.targets.target_helpers import call_of, failed, succeeded
@@ -183,6 +186,13 @@ async def test_an_app_of_the_operator_is_used_with_its_own_settings(
     assert sent["state"] == "SENT"
 
 
+async def test_a_task_of_another_module_of_the_app_keeps_the_options_of_its_decorator(
+    runner: CeleryTargetRunner, running_shop: Shop, importable: None
+) -> None:
+    """It ignores its result, so the run cannot wait for one."""
+    assert succeeded(await runner(new_call(CeleryTarget("shop.purge", app="shop:app"))))["state"] == "SENT"
+
+
 async def test_an_app_is_open_to_its_tenant_only(runner: CeleryTargetRunner, importable: None) -> None:
     call = new_call(CeleryTarget("shop.record", app="shop:app"), tenant=2)
     assert failed(await runner(call)).error == "This worker does not have the Celery app 'shop:app' for this tenant."
@@ -210,18 +220,85 @@ async def test_a_broker_that_is_away_fails_the_attempt_with_its_own_words(runner
     assert "refused" in outcome.error
 
 
-async def test_wrong_credentials_fail_the_attempt_with_the_words_of_the_broker(
+def refused_target(target: CeleryTarget, **fields: Any) -> CeleryTarget:
+    """With credentials as a worker fills them in."""
+    credentials = TargetCredentials(username="ada", password="wrong-password")
+    return CeleryTarget("shop.record", broker_url=target.broker_url, queue="shop", credentials=credentials, **fields)
+
+
+async def test_wrong_credentials_fail_the_attempt_with_the_words_of_the_broker_and_are_not_retried(
     runner: CeleryTargetRunner, target: CeleryTarget
 ) -> None:
-    named = CeleryTarget(
-        "shop.record",
-        broker_url=target.broker_url,
-        credentials=TargetCredentials(username="ada", password="wrong"),  # as a worker fills it in
-    )
-    outcome = failed(await runner(new_call(named)))
-    assert outcome.retryable
+    outcome = failed(await runner(new_call(refused_target(target))))
+    assert not outcome.retryable
     assert "WRONGPASS" in outcome.error or "invalid username-password" in outcome.error
-    assert "wrong" not in outcome.error.lower().replace("wrongpass", "")
+    assert "wrong-password" not in outcome.error
+
+
+async def test_wrong_credentials_of_a_result_backend_are_not_retried(
+    runner: CeleryTargetRunner, target: CeleryTarget
+) -> None:
+    credentials = TargetCredentials(username="ada", password="wrong-password")
+    named = CeleryTarget(
+        "shop.record", broker_url=target.broker_url, queue="shop", result_backend=target.broker_url,
+        result_credentials=credentials,
+    )  # fmt: skip
+    outcome = failed(await runner(new_call(named)))
+    assert not outcome.retryable
+    assert "wrong-password" not in outcome.error
+
+
+async def test_rabbitmq_refuses_wrong_credentials_in_its_words(runner: CeleryTargetRunner) -> None:
+    with broker(RabbitMq) as rabbitmq:
+        outcome = failed(await runner(new_call(refused_target(CeleryTarget("t", broker_url=rabbitmq.url)))))
+        assert not outcome.retryable
+        assert "ACCESS_REFUSED" in outcome.error
+        absent = CeleryTarget("shop.record", broker_url=f"{rabbitmq.url}nowhere")
+        assert not failed(await runner(new_call(absent))).retryable
+        sent = await runner(new_call(CeleryTarget("shop.record", broker_url=rabbitmq.url)))
+        assert succeeded(sent)["state"] == "SENT"
+
+
+async def test_many_runs_with_wrong_credentials_do_not_flood_the_broker(
+    runner: CeleryTargetRunner, target: CeleryTarget, running_shop: Shop
+) -> None:
+    running_shop.store.acl_log_reset()
+    for _ in range(100):
+        assert not failed(await runner(new_call(refused_target(target)))).retryable
+    refused = sum(int(entry["count"]) for entry in running_shop.store.acl_log() if entry["reason"] == "auth")
+    assert 1 <= refused < 20
+
+
+async def test_a_broker_that_is_away_uses_up_so_many_attempts_and_no_more() -> None:
+    metrics = Metrics()
+    runner = CeleryTargetRunner(FixedPolicy(OPERATOR), breakers=HostBreakers(3, 30.0, metrics))
+    target = CeleryTarget("shop.record", broker_url="redis://127.0.0.1:1")
+    found = [await runner(new_call(target)) for _ in range(10)]
+    await runner.close()
+    assert [isinstance(each, Failed) for each in found] == [True] * 3 + [False] * 7
+    waiting = found[-1]
+    assert isinstance(waiting, NotBegun) and waiting.retry_after > 0
+    assert "127.0.0.1:1 does not answer" in waiting.why
+    assert metrics.circuits_open == 1
+
+
+async def test_a_circuit_closes_when_the_broker_has_the_task_and_not_when_the_task_ends(
+    redis_server: Server, running_shop: Shop
+) -> None:
+    metrics = Metrics()
+    breakers = HostBreakers(1, 0.0, metrics)
+    runner = CeleryTargetRunner(FixedPolicy(OPERATOR), breakers=breakers)
+    url = redis_server.url
+    slow = CeleryTarget("shop.slow", broker_url=url, result_backend=url, queue="shop", args=[30])
+    host = HostKey(1, "127.0.0.1", redis_server.port)
+    breakers.failed(host, CallPermit.CALL, Unanswered(Failed("away"), sent=False))
+    assert metrics.circuits_open == 1
+    running = asyncio.create_task(runner(new_call(slow)))
+    await until(lambda: metrics.circuits_open == 0, 20, "the circuit to close")
+    assert not running.done()
+    running.cancel(INTERRUPTED)
+    await asyncio.gather(running, return_exceptions=True)
+    await runner.close()
 
 
 async def test_many_tasks_are_sent_over_one_connection(

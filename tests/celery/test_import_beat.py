@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import redis
 import yaml
 from celery import Celery
 
@@ -43,6 +44,7 @@ solar = SolarSchedule.objects.create(event="sunrise", latitude=52, longitude=13)
 add = PeriodicTask.objects.create
 add(name="a report", task="shop.report", crontab=crontab, kwargs='{"week": true}', queue="reports", expire_seconds=60)
 add(name="b poll", task="shop.poll", interval=interval, args="[1, 2]", enabled=False)
+add(name="celery.backend_cleanup", task="celery.backend_cleanup", crontab=crontab, expire_seconds=43200)
 add(name="c once", task="shop.once", clocked=clocked, one_off=True)
 add(name="d sun", task="shop.sun", solar=solar)
 add(name="e first", task="shop.poll", interval=interval, one_off=True,
@@ -103,25 +105,39 @@ def test_the_beat_schedule_of_an_app_is_explained_entry_by_entry(
     assert found["month-end"]["job"]["day_match"] == "and"
     assert found["poll"]["job"]["schedule"] == "every 5m"
     assert found["every-second"]["job"]["target"]["args"] == ["beat"]
+    assert found["purge"]["job"]["target"]["task"] == "shop.purge"
     assert found["sunrise"]["what"] == "refused"
     assert found["sunrise"]["explanation"] == [
         "Its schedule is a shop.Sunrise, which only Celery can compute. Not imported."
     ]
 
 
+def test_what_beat_adds_for_results_that_do_not_expire_is_imported_where_beat_adds_it(
+    tmp_path: Path, shop_variables: dict[str, str]
+) -> None:
+    arguments = ("--app", "shop:app", "--dry-run", "--json")
+    cleanup = entries(detent(tmp_path, *arguments, **shop_variables))["celery.backend_cleanup"]["job"]
+    assert (cleanup["schedule"], cleanup["timezone"]) == ("0 4 * * *", "Europe/Berlin")
+    assert cleanup["target"]["expires"] == 43_200
+    expiring = entries(detent(tmp_path, *arguments, **shop_variables, SHOP_BACKEND="redis://127.0.0.1:1/0"))
+    assert "celery.backend_cleanup" not in expiring
+
+
 def test_the_report_is_one_line_per_entry(tmp_path: Path, shop_variables: dict[str, str]) -> None:
     done = detent(tmp_path, "--app", "shop:app", "--dry-run", **shop_variables)
     lines = done.stdout.splitlines()
-    assert len(lines) == 5
-    assert [line.split("\t")[1] for line in lines] == ["job", "job", "job", "job", "refused"]
-    assert "4 jobs; 1 entry cannot be imported." in done.stderr
+    assert len(lines) == 7
+    assert [line.split("\t")[1] for line in lines] == ["job"] * 6 + ["refused"]
+    assert "6 jobs; 1 entry cannot be imported." in done.stderr
 
 
 def test_the_jobs_can_be_written_to_a_file(tmp_path: Path, shop_variables: dict[str, str]) -> None:
     done = detent(tmp_path, "--app", "shop:app", "--follow", "--output", "jobs.yaml", **shop_variables)
     assert done.returncode == 0, done.stderr
     jobs = yaml.safe_load((tmp_path / "jobs.yaml").read_text())["jobs"]
-    assert {job["name"] for job in jobs} == {"every-second", "month-end", "poll", "report"}
+    assert {job["name"] for job in jobs} == {
+        "celery.backend_cleanup", "every-second", "month-end", "poll", "purge", "report"
+    }  # fmt: skip
     assert all("ignore_result" not in job["target"] for job in jobs)
 
 
@@ -166,6 +182,7 @@ def test_tables_of_django_celery_beat_are_read(tmp_path: Path, database_url: str
     assert found["b poll"]["job"]["schedule"] == "every 10m"
     assert "It is disabled in beat, so the job is paused." in found["b poll"]["explanation"]
     assert found["c once"]["job"]["schedule"] == {"at": "2035-01-01T12:00:00+00:00"}
+    assert found["celery.backend_cleanup"]["job"]["target"]["expires"] == 43_200
     assert found["d sun"]["what"] == "refused"
     first = found["e first"]["job"]
     assert first["max_runs"] == 1
@@ -190,6 +207,28 @@ def test_keys_of_redbeat_are_read(tmp_path: Path, redis_server: Server) -> None:
     assert found["nightly"]["job"]["target"]["queue"] == "reports"
     assert found["poll"]["job"]["schedule"] == "every 5m"
     assert "It is disabled in beat, so the job is paused." in found["poll"]["explanation"]
+
+
+def test_a_key_of_redbeat_that_cannot_be_read_is_a_line_of_its_own(tmp_path: Path, redis_server: Server) -> None:
+    url = redis_server.url.replace("/0", "/7")
+    program(tmp_path, REDBEAT, url)
+    broken = {
+        "a-text": "not JSON",
+        "b-list": "[1]",
+        "c-nameless": '{"task": "shop.report"}',
+        "d-interval": '{"name": "d", "task": "shop.report", "schedule": {"__type__": "interval"}}',
+    }
+    with redis.Redis.from_url(url) as client:
+        for name, definition in broken.items():
+            client.hset(f"redbeat:{name}", "definition", definition)
+    done = detent(
+        tmp_path, "--redbeat-url", url, "--broker-url", "redis://redis.example.org:6379/0", "--dry-run", "--json"
+    )
+    found = json.loads(done.stdout)["entries"]
+    assert [entry["what"] for entry in found] == ["refused"] * 4 + ["job", "job"]
+    for entry, name in zip(found, broken, strict=False):
+        assert entry["text"].startswith(f"redbeat:{name}: ")
+        assert "Its definition cannot be read (" in entry["explanation"][0]
 
 
 def test_an_app_in_the_local_time_of_its_machine_needs_a_timezone() -> None:

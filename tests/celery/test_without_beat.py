@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-import shutil
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+
+from tests.support.celery.stage import RabbitMq, require
+from tests.support.servers import Redis
 
 ROOT = Path(__file__).parents[2]
 
@@ -21,8 +23,8 @@ def play(*arguments: str) -> str:
 
 
 @pytest.mark.system
-@pytest.mark.skipif(shutil.which("redis-server") is None, reason="redis-server must be installed")
 def test_every_tick_has_one_task_although_a_node_is_killed() -> None:
+    require(Redis)
     assert "1\tjob\tevery-second\t" in play("--seconds", "2", "--kills", "1")
 
 
@@ -31,4 +33,5 @@ def test_every_tick_has_one_task_although_a_node_is_killed() -> None:
 @pytest.mark.timeout(400)
 @pytest.mark.parametrize("broker", ["redis", "rabbitmq"])
 def test_every_tick_has_one_task_although_nodes_are_killed_again_and_again(broker: str) -> None:
+    require(Redis, *([RabbitMq] if broker == "rabbitmq" else []))
     play("--broker", broker, "--seconds", "40", "--kills", "8")

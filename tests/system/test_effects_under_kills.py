@@ -12,7 +12,7 @@ from tests.support.effects.driver import POINTS, increment, order, write_app
 from tests.support.processes import Nodes
 
 
-@pytest.mark.parametrize("count", [150, pytest.param(1000, marks=pytest.mark.long)])
+@pytest.mark.parametrize("count", [150, pytest.param(2000, marks=(pytest.mark.long, pytest.mark.timeout(400)))])
 async def test_increments_under_kills_sum_to_exactly_their_number(
     cluster: Nodes, folder: Path, sql: Any, count: int
 ) -> None:

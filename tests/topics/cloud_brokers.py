@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import asyncio
 import base64
-import os
 import ssl
 from contextlib import ExitStack
 from typing import Any
@@ -61,16 +60,7 @@ class KafkaBroker(InProcessBroker):
         return f"kafka://{self.host}:{self.port}"
 
     async def create(self, topic: str) -> None:
-        """The mock brokers create a topic when a producer asks for it, and cannot do it otherwise."""
-        if "KAFKA_BOOTSTRAP" in os.environ:
-            await asyncio.to_thread(self._create, topic)
-
-    def _create(self, topic: str) -> None:
-        from confluent_kafka.admin import AdminClient
-        from confluent_kafka.cimpl import NewTopic
-
-        admin = AdminClient({"bootstrap.servers": self.server.bootstrap})
-        admin.create_topics([NewTopic(topic, 3, 1)])[topic].result(20)
+        await asyncio.to_thread(self.server.create, topic)
 
     async def read(self, topic: str) -> list[Received]:
         found = await asyncio.to_thread(self.server.records, topic)

@@ -43,10 +43,21 @@ class KafkaRecord(NamedTuple):
 
 
 class KafkaServer:
-    """A cluster, and a consumer of it."""
+    """A cluster, and a consumer of it. `mocked`: the brokers of the client library."""
 
-    def __init__(self, bootstrap: str) -> None:
+    def __init__(self, bootstrap: str, *, mocked: bool) -> None:
         self.bootstrap = bootstrap
+        self._mocked = mocked
+
+    def create(self, topic: str) -> None:
+        """The mock brokers create a topic when a producer asks for it, and cannot do it otherwise."""
+        if self._mocked:
+            return
+        from confluent_kafka.admin import AdminClient
+        from confluent_kafka.cimpl import NewTopic
+
+        admin = AdminClient({"bootstrap.servers": self.bootstrap})
+        admin.create_topics([NewTopic(topic, 3, 1)])[topic].result(20)
 
     def records(self, topic: str, count: int | None = None, seconds: float = 20.0) -> list[KafkaRecord]:
         """The first so many messages of a topic, or all, from all its partitions."""
@@ -80,13 +91,13 @@ def running_kafka() -> Iterator[KafkaServer]:
     """The cluster of KAFKA_BOOTSTRAP where it is given, otherwise the mock brokers of the client library."""
     given = os.environ.get("KAFKA_BOOTSTRAP")
     if given:
-        yield KafkaServer(given)
+        yield KafkaServer(given, mocked=False)
         return
     from confluent_kafka import Producer
 
     host = Producer({"test.mock.num.brokers": 3, "bootstrap.servers": "unused", "log_level": 0})
     brokers = host.list_topics(timeout=10).brokers.values()
-    yield KafkaServer(",".join(f"{broker.host}:{broker.port}" for broker in brokers))
+    yield KafkaServer(",".join(f"{broker.host}:{broker.port}" for broker in brokers), mocked=True)
     host.flush(1)
 
 
@@ -208,7 +219,7 @@ class PubsubServer:
 
 
 def _google_error(status: int, message: str, headers: dict[str, str] | None = None) -> web.Response:
-    names = {401: "UNAUTHENTICATED", 404: "NOT_FOUND", 429: "RESOURCE_EXHAUSTED"}
+    names = {401: "UNAUTHENTICATED", 404: "NOT_FOUND", 429: "RESOURCE_EXHAUSTED", 503: "UNAVAILABLE"}
     error = {"code": status, "message": message, "status": names[status]}
     return web.json_response({"error": error}, status=status, headers=headers)
 

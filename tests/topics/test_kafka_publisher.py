@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import socket
 import ssl
 import struct
 from collections.abc import AsyncIterator, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager, suppress
+from pathlib import Path
 from typing import Any
 from uuid import uuid4
 
@@ -19,6 +21,7 @@ from yarl import URL
 from detent.domain.run import Failed
 from detent.domain.target_access import TargetFault
 from detent.targets.guard import AddressRefusedError
+from detent.targets.topics import kafka
 from detent.targets.topics.kafka import KafkaPublisher, open_publisher
 from detent.targets.topics.kafka_settings import bootstrap_of, client_settings
 from detent.targets.topics.publisher import BrokerAddress, BrokerRefusedError, Receipt, TopicMessage
@@ -44,8 +47,11 @@ def address_of(server: KafkaServer) -> BrokerAddress:
     return BrokerAddress(URL(f"kafka://{first}/?bootstrap={others}" if others else f"kafka://{first}"))
 
 
-def fresh_topic() -> str:
-    return f"detent-{uuid4().hex}"
+@pytest.fixture
+def topic(server: KafkaServer) -> str:
+    name = f"detent-{uuid4().hex}"
+    server.create(name)
+    return name
 
 
 def message_to(topic: str, number: int) -> TopicMessage:
@@ -53,9 +59,8 @@ def message_to(topic: str, number: int) -> TopicMessage:
 
 
 async def test_messages_are_acknowledged_and_those_of_one_key_keep_their_order(
-    server: KafkaServer, publisher: KafkaPublisher
+    server: KafkaServer, publisher: KafkaPublisher, topic: str
 ) -> None:
-    topic = fresh_topic()
     answers = await publisher.publish([message_to(topic, number) for number in range(500)])
     places = {(answer.facts["partition"], answer.facts["offset"]) for answer in answers if isinstance(answer, Receipt)}
     assert len(places) == 500
@@ -66,16 +71,16 @@ async def test_messages_are_acknowledged_and_those_of_one_key_keep_their_order(
     assert found[0].headers == {"Content-Type": "application/json", "Detent-Run-Id": found[0].body.decode()}
 
 
-async def test_batches_of_several_callers_are_answered_apart(publisher: KafkaPublisher) -> None:
-    topic = fresh_topic()
+async def test_batches_of_several_callers_are_answered_apart(publisher: KafkaPublisher, topic: str) -> None:
     batches = [[message_to(topic, number) for number in range(start, start + 40)] for start in range(0, 400, 40)]
     answers = await asyncio.gather(*(publisher.publish(batch) for batch in batches))
     assert all(len(each) == 40 for each in answers)
     assert all(isinstance(answer, Receipt) for each in answers for answer in each)
 
 
-async def test_a_message_over_the_limit_is_refused_and_the_others_are_sent(publisher: KafkaPublisher) -> None:
-    topic = fresh_topic()
+async def test_a_message_over_the_limit_is_refused_and_the_others_are_sent(
+    publisher: KafkaPublisher, topic: str
+) -> None:
     large, small = await publisher.publish([message_to(topic, 1)._replace(body=b"x" * 2_000_000), message_to(topic, 2)])
     assert isinstance(large, Failed)
     assert not large.retryable
@@ -90,7 +95,28 @@ async def test_a_server_that_is_away_raises_so_that_nothing_counts_as_sent() -> 
     await publisher.close()
 
 
-async def test_a_broker_that_the_cluster_advertises_has_to_be_allowed(server: KafkaServer) -> None:
+async def test_a_server_that_is_down_stops_no_message_while_another_one_answers(
+    server: KafkaServer, topic: str
+) -> None:
+    publisher = open_publisher(BrokerAddress(URL(f"kafka://127.0.0.1:1/?bootstrap={server.bootstrap}")), direct_dial)
+    (answer,) = await publisher.publish([message_to(topic, 1)])
+    await publisher.close()
+    assert isinstance(answer, Receipt)
+
+
+async def test_servers_that_do_not_answer_are_named_by_the_first_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def silent(_host: str, _port: int) -> socket.socket:
+        await asyncio.Event().wait()
+        raise AssertionError
+
+    monkeypatch.setattr(kafka, "BROKER_SECONDS", 0.05)
+    publisher = open_publisher(BrokerAddress(URL("kafka://a.example/?bootstrap=b.example")), silent)
+    with pytest.raises(OSError, match=r"no answer within 0\.05 s"):
+        await publisher.publish([message_to("any", 1)])
+
+
+@pytest.mark.skipif("KAFKA_BOOTSTRAP" in os.environ, reason="it needs a second broker, on another port of 127.0.0.1")
+async def test_a_broker_that_the_cluster_advertises_has_to_be_allowed(server: KafkaServer, topic: str) -> None:
     first = int(server.bootstrap.partition(",")[0].rpartition(":")[2])
 
     async def dial(host: str, port: int) -> socket.socket:
@@ -99,7 +125,6 @@ async def test_a_broker_that_the_cluster_advertises_has_to_be_allowed(server: Ka
         return await direct_dial(host, port)
 
     publisher = open_publisher(BrokerAddress(URL(f"kafka://127.0.0.1:{first}")), dial)
-    topic = fresh_topic()
     with pytest.raises(AddressRefusedError):
         await publisher.publish([message_to(topic, 1)])
     await publisher.close()
@@ -123,21 +148,22 @@ async def test_a_failed_tls_handshake_is_no_refusal_because_the_broker_may_resta
         await publisher.close()
 
 
-async def test_waiting_for_a_cluster_keeps_no_thread_of_the_loop(server: KafkaServer) -> None:
+async def test_waiting_for_a_cluster_keeps_no_thread_of_the_loop(server: KafkaServer, topic: str) -> None:
     class NoThreads(ThreadPoolExecutor):
         def submit(self, *_work: Any, **_options: Any) -> Any:
             raise AssertionError("a thread of the loop is used")
 
     publisher = open_publisher(address_of(server), dial)
     asyncio.get_running_loop().set_default_executor(NoThreads(1))
-    (answer,) = await publisher.publish([message_to(fresh_topic(), 1)])
+    (answer,) = await publisher.publish([message_to(topic, 1)])
     await publisher.close()
     assert isinstance(answer, Receipt)
 
 
-async def test_a_login_that_fails_after_others_have_succeeded_is_tried_once_more(publisher: KafkaPublisher) -> None:
+async def test_a_login_that_fails_after_others_have_succeeded_is_tried_once_more(
+    publisher: KafkaPublisher, topic: str
+) -> None:
     """A broker that stops while a client logs in looks the same as one that refuses it."""
-    topic = fresh_topic()
     await publisher.publish([message_to(topic, 1)])
     client = publisher._client
     assert client is not None
@@ -195,6 +221,17 @@ def test_credentials_and_certificates_become_settings_of_the_client() -> None:
     assert found["sasl.mechanism"] == "SCRAM-SHA-512"
     assert (found["ssl.ca.pem"], found["ssl.certificate.pem"], found["ssl.key.pem"]) == ("CA", "PEM", "PEM")
     assert found["enable.idempotence"]
+    assert "ssl.ca.location" not in found
     plain = client_settings(BrokerAddress(URL("kafka://a.example")), [("::1", 9092)], lambda _: None)
     assert plain["security.protocol"] == "PLAINTEXT"
     assert plain["bootstrap.servers"] == "[::1]:9092"
+
+
+def test_the_authorities_of_the_machine_are_those_of_ssl_cert_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    authorities = tmp_path / "authorities.pem"
+    authorities.touch()
+    monkeypatch.setenv("SSL_CERT_FILE", str(authorities))
+    found = client_settings(BrokerAddress(URL("kafkas://a.example")), [("a.example", 9093)], lambda _: None)
+    assert found["ssl.ca.location"] == str(authorities)

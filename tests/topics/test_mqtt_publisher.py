@@ -13,6 +13,7 @@ import pytest
 from yarl import URL
 
 from detent.domain.run import Failed, NotBegun
+from detent.targets.breaker import Unanswered
 from detent.targets.topics import mqtt, mqtt_packets
 from detent.targets.topics.publisher import Answer, BrokerAddress, BrokerRefusedError, Publisher, Receipt, TopicMessage
 from tests.support.brokers import MAX_MESSAGE_BYTES, PASSWORD, USER, Mosquitto
@@ -123,10 +124,10 @@ async def test_a_connection_that_breaks_before_the_acknowledgement_fails_retryab
         relay.answers = True
         assert isinstance((await publisher.publish([message(number=100)]))[0], Receipt)
     # mosquitto admits twenty under way; the others were certainly not sent.
-    assert [type(answer) for answer in answers] == [Failed] * 20 + [NotBegun] * 78
-    sent = answers[0]
-    assert isinstance(sent, Failed) and sent.retryable
-    assert sent.error.startswith(
+    assert [type(answer) for answer in answers] == [Unanswered] * 20 + [NotBegun] * 78
+    lost = answers[0]
+    assert isinstance(lost, Unanswered) and lost.sent and lost.failed.retryable
+    assert lost.failed.error.startswith(
         f"The connection to 127.0.0.1:{relay.port} broke before the message was acknowledged: "
     )
 
@@ -167,8 +168,8 @@ async def test_a_broker_that_does_not_answer_pings_is_given_up(
         await publisher.publish([message()])
         relay.answers = False
         answer = (await publisher.publish([message(number=2)]))[0]
-    assert isinstance(answer, Failed) and answer.retryable
-    assert answer.error.endswith("The broker did not answer for 1 s.")
+    assert isinstance(answer, Unanswered) and answer.failed.retryable
+    assert answer.failed.error.endswith("The broker did not answer for 1 s.")
 
 
 async def test_a_server_that_is_away_is_an_error_of_the_connection(mosquitto_server: Mosquitto) -> None:
@@ -221,4 +222,4 @@ async def test_a_broker_that_accepts_a_connection_and_closes_it_uses_up_an_attem
                 (answer,) = await publisher.publish([message(number=number)])
             except OSError:
                 continue
-            assert isinstance(answer, Failed)
+            assert isinstance(answer, Unanswered)

@@ -16,6 +16,7 @@ from aiormq.abc import DeliveredMessage
 from yarl import URL
 
 from detent.domain.run import Failed
+from detent.targets.breaker import Unanswered
 from detent.targets.topics.amqp import open_publisher
 from detent.targets.topics.publisher import Answer, BrokerAddress, BrokerRefusedError, Publisher, Receipt, TopicMessage
 from tests.support.brokers import MAX_MESSAGE_BYTES, PASSWORD, READER, USER, RabbitMQ
@@ -214,8 +215,8 @@ async def test_a_connection_that_breaks_before_the_confirmation_fails_retryably_
         answers = await under_way
         relay.answers = True
         for answer in answers:
-            assert isinstance(answer, Failed) and answer.retryable
-            assert answer.error.startswith(
+            assert isinstance(answer, Unanswered) and answer.sent and answer.failed.retryable
+            assert answer.failed.error.startswith(
                 f"The connection to 127.0.0.1:{relay.port} broke before the message was acknowledged: "
             )
         assert isinstance((await publisher.publish([message(number=4)]))[0], Receipt)

@@ -13,6 +13,7 @@ from yarl import URL
 
 from detent.domain.run import Failed
 from detent.runtime.aws_signature import AwsCredentials, signed_headers
+from detent.targets.breaker import Unanswered
 from detent.targets.topics.publisher import Answer, BrokerAddress, BrokerRefusedError, Receipt, TopicMessage
 from detent.targets.topics.sqs import SqsPublisher, open_publisher
 from detent.targets.topics.sqs_messages import COMBINED, batches_of, entry_of, fifo_id
@@ -156,15 +157,26 @@ async def test_a_server_that_is_away_raises_so_that_nothing_counts_as_sent(serve
     [
         (400, "com.amazon.coral.availability#ThrottlingException", Failed("…", retry_after=1.0)),
         (400, "com.amazonaws.sqs#InvalidMessageContents", Failed("…", retryable=False)),
-        (503, "ServiceUnavailable", Failed("…")),
+        (500, "InternalError", Failed("…")),
+        (503, "com.amazon.coral.availability#ThrottlingException", Failed("…", retry_after=1.0)),
+        (503, "ServiceUnavailable", Unanswered(Failed("…"), sent=True)),
         (403, "com.amazon.coral.service#AccessDeniedException", Failed("…", retryable=False)),
     ],
 )
-async def test_refusals_of_sqs_become_outcomes_with_its_words(status: int, code: str, expected: Failed) -> None:
+async def test_refusals_of_sqs_become_outcomes_with_its_words(
+    status: int, code: str, expected: Failed | Unanswered
+) -> None:
     (answer,) = await answered(status, code)
-    assert isinstance(answer, Failed)
-    assert "In the words of SQS" in answer.error
-    assert (answer.retryable, answer.retry_after) == (expected.retryable, expected.retry_after)
+    assert type(answer) is type(expected)
+    failed = _failed_of(answer)
+    assert "In the words of SQS" in failed.error
+    assert (failed.retryable, failed.retry_after) == (_failed_of(expected).retryable, _failed_of(expected).retry_after)
+
+
+def _failed_of(answer: Answer) -> Failed:
+    found = answer.failed if isinstance(answer, Unanswered) else answer
+    assert isinstance(found, Failed)
+    return found
 
 
 async def test_unknown_keys_refuse_the_client(server: SqsServer) -> None:

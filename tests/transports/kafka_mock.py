@@ -83,7 +83,7 @@ class TransportKafka(KafkaBroker):
     def begin(self, stack: ExitStack) -> int:
         self.mock = mock_kafka() if self.can_restart else None
         bootstrap = os.environ["KAFKA_BOOTSTRAP"] if self.mock is None else self.mock.bootstrap
-        self.server = KafkaServer(bootstrap)
+        self.server = KafkaServer(bootstrap, mocked=True)
         self.host, _, port = bootstrap.partition(",")[0].rpartition(":")
         self.ensure()
         return int(port)

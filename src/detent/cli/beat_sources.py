@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from datetime import datetime, timedelta
 from typing import Any
 
@@ -14,14 +14,17 @@ from detent.errors import DetentError, UsageError
 
 SOLAR = "It runs by the sun (solar), and detent has no such schedule: give it a time of day."
 FIELDS = BeatCrontab._fields
+# Deletes expired results, in backends that keep them.
+CLEANUP = "celery.backend_cleanup"
+CLEANUP_EXPIRES = 12 * 3600
 
 
 def entries_of_app(app: Any) -> list[BeatEntry]:
-    """The `beat_schedule` of a Celery app."""
+    """The `beat_schedule` of a Celery app, and what beat adds to it."""
     from celery.schedules import maybe_schedule
 
     found = []
-    for name, entry in sorted((app.conf.beat_schedule or {}).items()):
+    for name, entry in sorted({**_default_entries(app), **(app.conf.beat_schedule or {})}.items()):
         options = dict(entry.get("options") or {})
         schedule, remarks = _schedule_of(maybe_schedule(entry.get("schedule"), entry.get("relative", False)))
         found.append(
@@ -36,6 +39,22 @@ def entries_of_app(app: Any) -> list[BeatEntry]:
             )
         )
     return found
+
+
+def _default_entries(app: Any) -> dict[str, dict[str, Any]]:
+    """As beat does, where results do not expire by themselves."""
+    from celery.schedules import crontab
+
+    try:
+        kept = app.conf.result_expires and not app.backend.supports_autoexpire
+    except Exception as error:
+        raise UsageError(
+            f"The result backend of the app cannot be loaded ({type(error).__name__}: {error})."
+        ) from error
+    if not kept:
+        return {}
+    entry = {"task": CLEANUP, "schedule": crontab(minute="0", hour="4"), "options": {"expires": CLEANUP_EXPIRES}}
+    return {CLEANUP: entry}
 
 
 def zone_of_app(app: Any) -> str:
@@ -80,8 +99,7 @@ def entries_of_django(url: str, schema: str) -> list[BeatEntry]:
             raise UsageError(f"--django-url cannot be read: {error}") from error
         advice = "name the database of Django, and its schema with --django-schema"
         raise UsageError(f"--django-url has no tables of django-celery-beat ({error}): {advice}.") from error
-    # An entry that Celery itself keeps there.
-    return [_of_row(row) for row in rows if row["task"] != "celery.backend_cleanup"]
+    return [_of_row(row) for row in rows]
 
 
 def _of_row(row: dict[str, Any]) -> BeatEntry:
@@ -137,32 +155,30 @@ def entries_of_redbeat(url: str, prefix: str) -> list[BeatEntry]:
     try:
         client = redis.Redis.from_url(url, socket_connect_timeout=10, socket_timeout=30)
         keys = sorted(client.scan_iter(match=f"{prefix}*", count=1000))
-        raw = [client.hget(key, "definition") for key in keys if client.type(key) == b"hash"]
+        raw = {key: client.hget(key, "definition") for key in keys if client.type(key) == b"hash"}
     except (redis.RedisError, ValueError) as error:
         raise UsageError(f"--redbeat-url cannot be read: {error}") from error
-    return list(_of_definitions(text for text in raw if isinstance(text, bytes)))
+    return [_of_definition(key, text) for key, text in raw.items() if isinstance(text, bytes)]
 
 
-def _of_definitions(texts: Iterable[bytes]) -> Iterator[BeatEntry]:
-    for text in texts:
-        try:
-            found = json.loads(text)
-            name, task = str(found["name"]), str(found["task"])
-        except (ValueError, KeyError, TypeError) as error:
-            raise UsageError(
-                f"A key of RedBeat has no entry that can be read ({error!r}): check --key-prefix."
-            ) from None
-        options = {key: value for key, value in (found.get("options") or {}).items() if value is not None}
-        yield BeatEntry(
-            name,
-            task,
+def _of_definition(key: bytes, text: bytes) -> BeatEntry:
+    """One that cannot be read is reported with its key; the others are imported."""
+    try:
+        found = json.loads(text)
+        options = {name: value for name, value in (found.get("options") or {}).items() if value is not None}
+        return BeatEntry(
+            str(found["name"]),
+            str(found["task"]),
             _schedule_of_json(found.get("schedule")),
             None,
-            found.get("args") or [],
-            found.get("kwargs") or {},
+            list(found.get("args") or []),
+            dict(found.get("kwargs") or {}),
             options,
-            enabled=found.get("enabled", True),
+            enabled=bool(found.get("enabled", True)),
         )
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        reason = f"Its definition cannot be read ({type(error).__name__}: {error})."
+        return BeatEntry(key.decode(errors="replace"), "unknown", reason)
 
 
 def _schedule_of_json(found: Any) -> BeatCrontab | BeatInterval | str:

@@ -15,6 +15,7 @@ from typing import NamedTuple
 from yarl import URL
 
 from detent.domain.addresses import address_fault
+from detent.domain.topics import server_of
 
 _URL = re.compile(r"(?P<scheme>[A-Za-z][A-Za-z0-9+.-]*):(?P<slashes>//)?(?P<authority>[^/?#]*)")
 _PLAIN_URL = re.compile(r"(?P<origin>https?://[^/?#]+)([/?][!$-;=?-Z_a-z~]*)?")
@@ -157,4 +158,5 @@ def calls_host(url: str, host: str, port: int) -> bool:
         parsed = URL(url)
     except ValueError:
         return False
-    return (parsed.raw_host or "", parsed.port or 0) == (host, port)
+    called, its_port = server_of(parsed)
+    return (called, its_port or parsed.port or 0) == (host, port)

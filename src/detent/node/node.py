@@ -253,7 +253,7 @@ class Node:
         shell = ShellTargetRunner(
             self._shell.tenants, user=self._shell.user, max_result_bytes=limit, output=output.begin
         )
-        celery = CeleryTargetRunner(policies, self._celery.apps, max_result_bytes=limit)
+        celery = CeleryTargetRunner(policies, self._celery.apps, max_result_bytes=limit, breakers=self._breakers)
         thread = HandlerThread(min(chosen.concurrency, 64))
         bounds = work_limits(chosen.lease_ttl_seconds)
         effects = EffectPool(url, chosen.database_schema, bounds, pooled=chosen.pooled)

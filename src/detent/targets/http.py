@@ -48,7 +48,7 @@ LONGEST_RETRY_AFTER = 86_400.0
 UNREAD_PAUSE_SECONDS = 1.0
 
 # A gateway says that the host behind it does not answer, or the host that it does not serve now.
-_UNANSWERED = frozenset({502, 503, 504})
+UNANSWERED_STATUSES = frozenset({502, 503, 504})
 ACCEPTED = 202
 
 
@@ -211,7 +211,7 @@ class HttpTargetRunner:
         verdict = verdict_of(target, status)
         if verdict != "success":
             refused = _refusal(answer, verdict, label, result)
-            unanswered = verdict == "retry" and status in _UNANSWERED
+            unanswered = verdict == "retry" and status in UNANSWERED_STATUSES
             return Unanswered(refused, sent=True) if unanswered else refused
         if answer.broken:
             failed = Failed(f"The connection broke before the answer of {label} was complete.", result=result)

@@ -61,15 +61,19 @@ class RabbitMq(Server):
 PROGRAMS = {Redis: ("redis-server",), RabbitMq: ("rabbitmq-server",)}
 
 
-@contextmanager
-def broker(kind: type[Server]) -> Iterator[Server]:
-    """Skipped for a user who has not installed it; a failure under CI."""
-    for program in PROGRAMS[kind]:
+def require(*kinds: type[Server]) -> None:
+    """Skipped for a user who has not installed them; a failure under CI."""
+    for program in (program for kind in kinds for program in PROGRAMS[kind]):
         if shutil.which(program) is None:
             text = f"{program} must be installed: apt-get install {program}"
             if os.environ.get("CI") == "true":
                 pytest.fail(text)
             pytest.skip(text)
+
+
+@contextmanager
+def broker(kind: type[Server]) -> Iterator[Server]:
+    require(kind)
     with tempfile.TemporaryDirectory(prefix="detent-test-", ignore_cleanup_errors=True) as folder:
         server = kind(Path(folder))
         try:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from typing import Any, Protocol
@@ -83,7 +84,8 @@ class KafkaHolder:
     def target(self) -> dict[str, Any]:
         return {"type": "topic", "url": f"kafka://{self._server.bootstrap.split(',')[0]}", "topic": self._topic}
 
-    async def create(self) -> None: ...
+    async def create(self) -> None:
+        await asyncio.to_thread(self._server.create, self._topic)
 
     async def run_ids(self) -> list[str]:
         return [record.headers[RUN_ID] for record in self._server.records(self._topic, self._count())]

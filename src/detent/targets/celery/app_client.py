@@ -15,7 +15,8 @@ CONFIRMING = ("amqp", "amqps", "pyamqp")
 
 
 def load_celery_app(name: str) -> Any:
-    """The app `module:attribute`; raises UsageError."""
+    """The app `module:attribute`, with the tasks of all its modules and the entries that are added when it is
+    finalized, as beat and workers have it. Raises UsageError."""
     from celery import Celery
 
     module, _, path = name.partition(":")
@@ -23,6 +24,9 @@ def load_celery_app(name: str) -> Any:
         found: Any = import_module(module)
         for part in path.split("."):
             found = getattr(found, part)
+        if isinstance(found, Celery):
+            found.loader.import_default_modules()
+            found.finalize()
     except Exception as error:
         raise UsageError(f"The Celery app {name!r} cannot be loaded ({type(error).__name__}: {error}).") from error
     if not isinstance(found, Celery):
@@ -45,6 +49,12 @@ class AppClient:
         if connection.transport_cls in CONFIRMING:
             connection.transport_options = {**(connection.transport_options or {}), "confirm_publish": True}
         return connection
+
+    def connect(self) -> None:
+        self._producer.open()
+
+    def is_lost(self, error: Exception) -> bool:
+        return self._producer.is_lost(error)
 
     def follows(self, order: TaskOrder) -> bool:
         if order.target.ignore_result or not self._pollable:

@@ -26,8 +26,9 @@ from redis.retry import Retry
 from detent.domain.celery_rules import CeleryServer
 from detent.domain.target_access import TargetRules
 from detent.domain.topics import protocol_of
-from detent.targets.celery.order import TaskOrder
+from detent.targets.celery.order import LoginRefusedError, TaskOrder
 from detent.targets.celery.sending import ANSWER_SECONDS, CONNECT_SECONDS, TaskProducer
+from detent.targets.exceptions import describe
 from detent.targets.guard import AddressRefusedError
 
 STATE_KEY = "celery-task-meta-"
@@ -177,6 +178,12 @@ class BrokerClient:
         )
         return redis.Redis(connection_pool=pool)
 
+    def connect(self) -> None:
+        self._producer.open()
+
+    def is_lost(self, error: Exception) -> bool:
+        return self._producer.is_lost(error)
+
     def follows(self, order: TaskOrder) -> bool:
         return self._results is not None
 
@@ -203,7 +210,10 @@ class BrokerClient:
 
     def states(self, task_ids: Sequence[str]) -> Mapping[str, Mapping[str, Any]]:
         assert self._results is not None
-        raw = self._results.mget([f"{STATE_KEY}{task_id}" for task_id in task_ids])
+        try:
+            raw = self._results.mget([f"{STATE_KEY}{task_id}" for task_id in task_ids])
+        except redis.AuthenticationError as error:
+            raise LoginRefusedError(describe(error)) from error
         return {task_id: _meta(text) for task_id, text in zip(task_ids, raw, strict=True) if text is not None}
 
     def revoke(self, task_id: str) -> None:

@@ -11,14 +11,17 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections import deque
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
+from enum import Enum
 from typing import Any
 
 from detent.domain.run import Failed, Outcome, Succeeded
 from detent.domain.target_url import TargetError
 from detent.runtime.clock import monotonic
-from detent.targets.celery.order import CeleryClient, RefusedAddress, Reply, TaskOrder
+from detent.runtime.service import Failing
+from detent.targets.breaker import Unanswered
+from detent.targets.celery.order import CeleryClient, LoginRefusedError, RefusedAddress, Reply, TaskOrder
 from detent.targets.celery.states import outcome_of
 from detent.targets.exceptions import describe
 from detent.targets.guard import AddressRefusedError
@@ -33,6 +36,16 @@ POLL_SECONDS = 0.1
 # While the result backend does not answer.
 RETRY_SECONDS = 1.0
 BATCH = 200
+
+
+_Reported = tuple[TaskOrder, Reply | None]
+"""None: the broker has the task, and its run ends later."""
+
+
+class _Stage(Enum):
+    CONNECTING = "connecting"
+    READING = "reading what the result backend knows"
+    SENDING = "sending"
 
 
 class CeleryLink:
@@ -51,6 +64,8 @@ class CeleryLink:
         self._followed: dict[str, TaskOrder] = {}
         self._poll_at = 0.0
         self._polls_fail = False
+        self._failing = Failing()
+        self._failure: Reply | None = None
         self.thread = threading.Thread(target=self._run, name=name, daemon=True)
         self.thread.start()
 
@@ -122,7 +137,7 @@ class CeleryLink:
 
     def _pass(self) -> None:
         batch = [self._waiting.popleft() for _ in range(min(len(self._waiting), BATCH))]
-        replies: list[tuple[TaskOrder, Reply]] = []
+        replies: list[_Reported] = []
         if batch:
             replies += self._send_all([order for order in batch if not order.abandoned])
         self._reply(replies)
@@ -131,25 +146,31 @@ class CeleryLink:
         if self._followed and monotonic() >= self._poll_at:
             self._reply(self._poll())
 
-    def _reply(self, replies: list[tuple[TaskOrder, Reply]]) -> None:
+    def _reply(self, replies: Sequence[_Reported]) -> None:
         if replies:
             with suppress(RuntimeError):  # the loop is closed: the node has ended
                 self._loop.call_soon_threadsafe(_deliver, replies)
 
-    def _send_all(self, orders: list[TaskOrder]) -> list[tuple[TaskOrder, Reply]]:
+    def _send_all(self, orders: list[TaskOrder]) -> Sequence[_Reported]:
         """After a connection fails, the rest of the batch fails with it: each would wait as long again."""
-        replies: list[tuple[TaskOrder, Reply]] = []
+        if self._failure is not None and self._failing.pausing:
+            return [(order, self._failure) for order in orders]
+        replies: list[_Reported] = []
         left = deque(orders)
+        stage = _Stage.CONNECTING
         try:
             client = self._client = self._client or self._open_client()
+            client.connect()
+            stage = _Stage.READING
             known = self._known(client, orders)
+            self._failing.over()
+            self._failure = None
+            stage = _Stage.SENDING
             while left:
                 reply = self._send(client, left[0], known)
-                order = left.popleft()
-                if reply is not None:
-                    replies.append((order, reply))
+                replies.append((left.popleft(), reply))
         except Exception as error:
-            failure = self._failure(error)
+            failure = self._failed(error, stage)
             self._close_client()
             replies += [(order, failure) for order in left]
         return replies
@@ -177,7 +198,7 @@ class CeleryLink:
         self._poll_at = min(self._poll_at, monotonic() + POLL_SECONDS) if self._poll_at else monotonic() + POLL_SECONDS
         return None
 
-    def _poll(self) -> list[tuple[TaskOrder, Reply]]:
+    def _poll(self) -> Sequence[_Reported]:
         """A result backend that does not answer ends no run: the timeout of the run does."""
         self._poll_at = monotonic() + POLL_SECONDS
         try:
@@ -215,12 +236,23 @@ class CeleryLink:
             log.warning("a Celery task was not revoked", task_id=order.task_id, error=one_line(describe(error)))
             self._close_client()
 
-    def _failure(self, error: Exception) -> Reply:
+    def _failed(self, error: Exception, stage: _Stage) -> Reply:
+        """Until the pause after it is over, further tasks get the same reply without another try, if there was no
+        connection: many runs neither flood a broker that restarts nor lock an account."""
         refused = _refusal(error)
-        if refused is not None:
+        if refused is not None:  # the rules may change, and asking costs nothing
             return RefusedAddress(refused.fault)
-        label = "Celery" if self._client is None else self._client.label
-        return Failed(f"The task was not sent to {label}: {one_line(describe(error))}")
+        client, unwelcome = self._client, isinstance(error, LoginRefusedError)
+        label = "Celery" if client is None else client.label
+        words = str(error) if unwelcome else describe(error)
+        failed = Failed(f"The task was not sent to {label}: {one_line(words)}", retryable=not unwelcome)
+        lost = stage is not _Stage.READING and client is not None and not unwelcome and client.is_lost(error)
+        reply = Unanswered(failed, sent=stage is _Stage.SENDING) if lost else failed
+        if stage is _Stage.CONNECTING or unwelcome:
+            self._failure = reply
+            if self._failing.note(failed.error):
+                log.warning("tasks not sent", server=label, error=failed.error)
+        return reply
 
     def _close_client(self) -> None:
         client, self._client = self._client, None
@@ -229,9 +261,11 @@ class CeleryLink:
                 client.close()
 
 
-def _deliver(replies: list[tuple[TaskOrder, Reply]]) -> None:
+def _deliver(replies: Sequence[_Reported]) -> None:
     for order, reply in replies:
-        if not order.replied.done():
+        if reply is None:
+            order.taken()
+        elif not order.replied.done():
             order.replied.set_result(reply)
 
 

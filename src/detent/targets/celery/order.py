@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple, Protocol
 from uuid import UUID, uuid5
@@ -12,6 +12,7 @@ from detent.domain.celery_rules import arguments_of
 from detent.domain.job import CeleryTarget
 from detent.domain.run import Call, Outcome
 from detent.domain.target_access import TargetFault
+from detent.targets.breaker import Unanswered
 from detent.targets.facts import fact_headers
 from detent.telemetry.tracing import traceparent_of
 
@@ -22,7 +23,14 @@ class RefusedAddress(NamedTuple):
     fault: TargetFault
 
 
-Reply = Outcome | RefusedAddress
+class LoginRefusedError(Exception):
+    """The broker or the result backend refused the credentials. No retry helps."""
+
+
+Reply = Outcome | RefusedAddress | Unanswered
+
+
+def _nothing() -> None: ...
 
 
 @dataclass(eq=False, slots=True)
@@ -33,6 +41,8 @@ class TaskOrder:
     kwargs: Mapping[str, Any]
     headers: Mapping[str, str]
     replied: asyncio.Future[Reply] = field(repr=False)
+    taken: Callable[[], None] = _nothing
+    """Called on the loop when the broker has the task, if its run ends later."""
     revoke: bool = False
     """Whether its task is to end, once nothing waits for its reply."""
 
@@ -43,9 +53,17 @@ class TaskOrder:
 
 
 class CeleryClient(Protocol):
-    """Used in one thread only. Methods raise what the client library raises."""
+    """Used in one thread only. Methods raise what the client library raises, and LoginRefusedError."""
 
     label: str
+
+    def connect(self) -> None:
+        """To the broker, unless it is connected."""
+        ...
+
+    def is_lost(self, error: Exception) -> bool:
+        """Whether a task was not sent because the connection to the broker broke."""
+        ...
 
     def follows(self, order: TaskOrder) -> bool:
         """Whether the run ends when the task ends."""

@@ -6,10 +6,21 @@ from collections.abc import Callable
 from contextlib import suppress
 from typing import Any
 
-from detent.targets.celery.order import TaskOrder
+from amqp.exceptions import AccessRefused, NotAllowed
+from kombu.exceptions import OperationalError
+
+from detent.targets.celery.order import LoginRefusedError, TaskOrder
+from detent.targets.exceptions import describe
 
 CONNECT_SECONDS = 10.0
 ANSWER_SECONDS = 30.0
+
+# `NotAllowed`: the user may not use the virtual host, or it does not exist.
+_login_refused: tuple[type[Exception], ...] = (AccessRefused, NotAllowed)
+with suppress(ImportError):  # the brokers of the apps may all be others
+    from redis.exceptions import AuthenticationError
+
+    _login_refused += (AuthenticationError,)
 
 
 class TaskProducer:
@@ -25,9 +36,17 @@ class TaskProducer:
         """The producer. A publish on an amqp connection returns when the broker has confirmed it."""
         if self._producer is None:
             self._connection = self._connect()
-            self._connection.connect()
+            try:
+                # Without its pause of 2 s between two tries: the job has its own retries.
+                self._connection.ensure_connection(max_retries=1, interval_start=0, reraise_as_library_errors=False)
+            except _login_refused as error:
+                raise LoginRefusedError(describe(error)) from error
             self._producer = self._app.amqp.Producer(self._connection)
         return self._producer
+
+    def is_lost(self, error: Exception) -> bool:
+        known = () if self._connection is None else self._connection.connection_errors
+        return isinstance(error, (OSError, OperationalError, *known))
 
     @property
     def connection(self) -> Any:

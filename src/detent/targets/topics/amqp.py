@@ -27,6 +27,7 @@ from detent.runtime.amqp_connection import (
     AmqpRefusedError,
     ClosedChannel,
 )
+from detent.targets.breaker import Unanswered
 from detent.targets.topics.amqp_channel import HEARTBEAT_SECONDS, ChannelAnswer, PublishingChannel
 from detent.targets.topics.publisher import (
     Answer,
@@ -103,7 +104,8 @@ class AmqpPublisher:
         try:
             channel = await self._channel(amqp_route(message.topic)[0])
         except (OSError, BrokerRefusedError) as error:  # it was sent before, and perhaps taken
-            return Failed(f"The connection to {self._peer} broke before the message was acknowledged: {error}")
+            failed = Failed(f"The connection to {self._peer} broke before the message was acknowledged: {error}")
+            return failed if isinstance(error, BrokerRefusedError) else Unanswered(failed, sent=True)
         return (await channel.publish([message]))[0]
 
     async def _channel(self, exchange: str) -> PublishingChannel:

@@ -18,6 +18,7 @@ from pamqp.header import ContentHeader
 from detent.domain.run import Failed
 from detent.domain.topics import amqp_route
 from detent.runtime.amqp_connection import END_BYTES, HEAD, AmqpChannel, AmqpConnection, ClosedChannel
+from detent.targets.breaker import Unanswered
 from detent.targets.topics.publisher import Answer, Receipt, TopicMessage
 
 HEARTBEAT_SECONDS = 30
@@ -64,10 +65,8 @@ class PublishingChannel(AmqpChannel):
             answer: asyncio.Future[ChannelAnswer] = asyncio.get_running_loop().create_future()
             futures.append(answer)
             if not self.is_open:
-                answer.set_result(
-                    self.closed
-                    or Failed(f"The connection to {self.connection.peer} broke before the message was sent.")
-                )
+                broken = Failed(f"The connection to {self.connection.peer} broke before the message was sent.")
+                answer.set_result(self.closed or Unanswered(broken, sent=False))
                 continue
             exchange, routing_key = amqp_route(message.topic)
             message_id = _message_id(message.deduplication_id)
@@ -131,7 +130,7 @@ class PublishingChannel(AmqpChannel):
 
     def lose(self, reason: str) -> None:
         broken = f"The connection to {self.connection.peer} broke before the message was acknowledged: {reason}"
-        answer: ChannelAnswer = self.closed or Failed(broken)
+        answer: ChannelAnswer = self.closed or Unanswered(Failed(broken), sent=True)
         for sent in self._under_way.values():
             if not sent.answer.done():
                 sent.answer.set_result(answer)

@@ -14,7 +14,8 @@ from yarl import URL
 
 from detent.domain.run import Failed
 from detent.domain.topics import has_tls, server_of
-from detent.targets.http import retry_after_seconds
+from detent.targets.breaker import Unanswered
+from detent.targets.http import UNANSWERED_STATUSES, retry_after_seconds
 from detent.targets.text import one_line
 from detent.targets.topics.publisher import BrokerAddress, Dial
 
@@ -145,8 +146,12 @@ def requests_to(address: BrokerAddress, dial: Dial) -> ServiceRequests:
     return ServiceRequests(URL(f"https://{name}{port}/"), dial, address.tls or ssl.create_default_context())
 
 
-def failure_of_service(peer: str, answer: ServiceAnswer, words: str, *, retryable: bool | None = None) -> Failed:
+def failure_of_service(
+    peer: str, answer: ServiceAnswer, words: str, *, retryable: bool | None = None
+) -> Failed | Unanswered:
     """A refusal in the words of the service. Without `retryable`, its status decides as for HTTP targets."""
     may_help = answer.status in (408, 425, 429) or answer.status >= 500 if retryable is None else retryable
     sentence = f"{peer} refused the message with status {answer.status}: {one_line(words).rstrip('.')}."
-    return Failed(sentence, retryable=may_help, retry_after=answer.retry_after if may_help else None)
+    failed = Failed(sentence, retryable=may_help, retry_after=answer.retry_after if may_help else None)
+    away = retryable is None and answer.status in UNANSWERED_STATUSES
+    return Unanswered(failed, sent=True) if away else failed

@@ -61,11 +61,27 @@ class KafkaPublisher:
         if self._client is not None and self._client.failure is None:
             return self._client
         await self.close()
-        servers = [await self._checked(host, port) for host, port in bootstrap_of(self._address, self._default_port)]
+        servers = await self._reachable(bootstrap_of(self._address, self._default_port))
         loop = asyncio.get_running_loop()
         self._client = await _in_thread(lambda: KafkaClient(self._address, servers, loop), KafkaClient.close)
         self._checked_at = float("-inf")
         return self._client
+
+    async def _reachable(self, given: Sequence[tuple[str, int]]) -> list[tuple[str, int]]:
+        """One that is down is no reason to stop, a refused one is. Raises OSError if all are down."""
+        found: list[tuple[str, int]] = []
+        failed: OSError | None = None
+        for host, port in given:
+            try:
+                async with asyncio.timeout(BROKER_SECONDS if len(given) > 1 else None):
+                    found.append(await self._checked(host, port))
+            except AddressRefusedError:
+                raise
+            except OSError as error:  # TimeoutError is one
+                failed = failed or (error if error.args else _no_answer())
+        if failed is not None and not found:
+            raise failed
+        return found
 
     async def _checked(self, host: str, port: int) -> tuple[str, int]:
         """The server, connected to once under the rules of the tenant. Its name is kept for TLS, whose certificate then
@@ -91,6 +107,10 @@ class KafkaPublisher:
         client, self._client = self._client, None
         if client is not None:
             await _in_thread(client.close)
+
+
+def _no_answer() -> TimeoutError:
+    return TimeoutError(None, f"no answer within {BROKER_SECONDS:g} s")
 
 
 async def _in_thread(work: Callable[[], Made], discard: Callable[[Made], None] | None = None) -> Made:

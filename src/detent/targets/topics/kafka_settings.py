@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import ssl
 from collections.abc import Callable, Sequence
 from typing import Any
 
 from detent.domain.run import Failed
 from detent.domain.topics import has_tls
+from detent.targets.breaker import Unanswered
 from detent.targets.text import one_line
 from detent.targets.topics.publisher import BrokerAddress
 
@@ -30,6 +32,8 @@ _HOPELESS = frozenset(
         "UNKNOWN_TOPIC_OR_PART",
     }
 )
+# The client's own errors: no broker has said anything about the message.
+_NO_ANSWER = frozenset({"_MSG_TIMED_OUT", "_TIMED_OUT", "_TRANSPORT", "_ALL_BROKERS_DOWN", "_RESOLVE"})
 REFUSED_CLIENT = frozenset(
     {"_AUTHENTICATION", "SASL_AUTHENTICATION_FAILED", "UNSUPPORTED_SASL_MECHANISM", "ILLEGAL_SASL_STATE"}
 )
@@ -83,18 +87,22 @@ def _security(*, secure: bool, sasl: bool) -> str:
 def _certificates(address: BrokerAddress) -> dict[str, Any]:
     """As text: the client has its own TLS and cannot use a context of Python."""
     settings: dict[str, Any] = {"ssl.endpoint.identification.algorithm": "https"}
+    trusted = ssl.get_default_verify_paths().cafile  # where SSL_CERT_FILE says, as for all other targets
     if address.ca is not None:
         settings["ssl.ca.pem"] = address.ca
+    elif trusted is not None:
+        settings["ssl.ca.location"] = trusted
     if address.client_certificate is not None:
         settings["ssl.certificate.pem"] = address.client_certificate
         settings["ssl.key.pem"] = address.client_certificate
     return settings
 
 
-def failure_of(peer: str, error: Any) -> Failed:
+def failure_of(peer: str, error: Any) -> Failed | Unanswered:
     """In the words of the client or the broker."""
     name = error.name()
-    return Failed(f"{peer} did not take the message: {words_of(error)}.", retryable=name not in _HOPELESS)
+    failed = Failed(f"{peer} did not take the message: {words_of(error)}.", retryable=name not in _HOPELESS)
+    return Unanswered(failed, sent=True) if name in _NO_ANSWER else failed
 
 
 def words_of(error: Any) -> str:

@@ -15,6 +15,7 @@ from typing import NamedTuple, cast
 
 from detent.domain.run import Failed, NotBegun
 from detent.domain.topics import default_port
+from detent.targets.breaker import Unanswered
 from detent.targets.topics import mqtt_packets as packets
 from detent.targets.topics.publisher import (
     Answer,
@@ -121,6 +122,8 @@ class _MqttConnection(asyncio.Protocol):
         self._silent_pings = 0
         self._ping: asyncio.TimerHandle | None = None
         self._reason: str | None = None
+        self._complained = False
+        """The broker closes the connection for what it was sent, not because it ends."""
 
     async def open(self, address: BrokerAddress) -> None:
         """Raises OSError if the broker is not available, BrokerRefusedError if it refuses."""
@@ -232,7 +235,9 @@ class _MqttConnection(asyncio.Protocol):
         elif kind == packets.PINGRESP:
             self._silent_pings = 0
         elif kind == packets.DISCONNECT:
-            self._reason = _words(*packets.disconnect(rest))
+            reason, properties = packets.disconnect(rest)
+            self._reason = _words(reason, properties)
+            self._complained = reason not in _MAY_PASS
 
     def _answer_of(self, topic: str, reply: packets.BrokerReply) -> Answer:
         reason, properties = reply
@@ -253,9 +258,8 @@ class _MqttConnection(asyncio.Protocol):
             self._opened.exception()  # the caller that waited may have been cancelled
         for sent in self._under_way.values():
             if not sent.answer.done():
-                sent.answer.set_result(
-                    Failed(f"The connection to {self._peer} broke before the message was acknowledged: {words}")
-                )
+                failed = Failed(f"The connection to {self._peer} broke before the message was acknowledged: {words}")
+                sent.answer.set_result(failed if self._complained else Unanswered(failed, sent=True))
         for waiting in self._waiting:
             if not waiting.answer.done():
                 waiting.answer.set_result(

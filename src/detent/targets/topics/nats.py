@@ -18,6 +18,7 @@ import msgspec
 
 from detent.domain.run import Failed
 from detent.domain.topics import default_port
+from detent.targets.breaker import Unanswered
 from detent.targets.text import one_line
 from detent.targets.topics.publisher import Answer, BrokerAddress, BrokerRefusedError, Dial, Receipt, TopicMessage
 
@@ -153,9 +154,10 @@ class NatsPublisher:
             f"`nats stream add --subjects {message.topic}`."
         )
 
-    def _broken(self, error: BaseException | None) -> Failed:
+    def _broken(self, error: BaseException | None) -> Unanswered:
         words = "" if error is None else f": {one_line(str(error)).rstrip('.')}"
-        return Failed(f"The connection to {self._peer} broke before the message was acknowledged{words}.")
+        sentence = f"The connection to {self._peer} broke before the message was acknowledged{words}."
+        return Unanswered(Failed(sentence), sent=True)
 
     def _break_off(self) -> None:
         """The connection is closed: what the server has not acknowledged, it may or may not have."""

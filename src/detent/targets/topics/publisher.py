@@ -14,6 +14,7 @@ from typing import NamedTuple, Protocol
 from yarl import URL
 
 from detent.domain.run import Failed, NotBegun
+from detent.targets.breaker import Unanswered
 
 
 class TopicMessage(NamedTuple):
@@ -36,8 +37,9 @@ class Receipt(NamedTuple):
     duplicate: bool = False
 
 
-Answer = Receipt | Failed | NotBegun
-"""`NotBegun`: the message was certainly not sent, and a retry costs no attempt. `Failed` has the broker's own words."""
+Answer = Receipt | Failed | Unanswered | NotBegun
+"""`NotBegun`: the message was certainly not sent, and a retry costs no attempt. `Failed` has the broker's own words.
+`Unanswered`: it said nothing about the message, which counts against the server."""
 
 Dial = Callable[[str, int], Awaitable[socket.socket]]
 """A connected, non-blocking socket to this host and port, at an address that the tenant may reach; raises
@@ -74,8 +76,8 @@ class Publisher(Protocol):
     async def publish(self, messages: Sequence[TopicMessage]) -> Sequence[Answer]:
         """An answer for each message, in their order. Raises OSError if the server cannot be reached, so that none was
         sent, and BrokerRefusedError. A publisher that raises is closed, and the next batch gets a new one. One whose
-        connection breaks later answers `Failed` for what was not acknowledged, and connects again for the next batch.
-        Cancelled: no run waits for an answer any more, or none came in time; it is closed."""
+        connection breaks later answers `Unanswered` for what was not acknowledged, and connects again for the next
+        batch. Cancelled: no run waits for an answer any more, or none came in time; it is closed."""
         ...
 
     async def close(self) -> None: ...

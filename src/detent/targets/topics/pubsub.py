@@ -17,6 +17,7 @@ from urllib.parse import quote
 import msgspec
 
 from detent.domain.run import Failed
+from detent.targets.breaker import Unanswered
 from detent.targets.text import one_line
 from detent.targets.topics.http_service import ServiceAnswer, UnansweredError, failure_of_service, requests_to
 from detent.targets.topics.publisher import Answer, BrokerAddress, BrokerRefusedError, Dial, Receipt, TopicMessage
@@ -95,7 +96,7 @@ class PubsubPublisher:
         try:
             answer = await self._requests.post(f"/v1/{quote(path, safe='/')}:publish", body, headers)
         except UnansweredError as error:
-            return [Failed(str(error))] * len(messages)
+            return [Unanswered(Failed(str(error)), sent=True)] * len(messages)
         if answer.status != 200:
             return [_refusal(self._requests.peer, answer)] * len(messages)
         ids = msgspec.json.decode(answer.body).get("messageIds") or ()
@@ -190,7 +191,7 @@ def _parts(numbers: Sequence[int], messages: Sequence[TopicMessage]) -> list[lis
     return parts
 
 
-def _refusal(peer: str, answer: ServiceAnswer) -> Failed:
+def _refusal(peer: str, answer: ServiceAnswer) -> Failed | Unanswered:
     try:
         error = msgspec.json.decode(answer.body)["error"]
         words, status = str(error["message"]), str(error.get("status", ""))

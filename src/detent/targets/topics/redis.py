@@ -20,6 +20,7 @@ import msgspec
 
 from detent.domain.run import Failed
 from detent.domain.topics import default_port
+from detent.targets.breaker import Unanswered
 from detent.targets.text import one_line
 from detent.targets.topics.messages import CLOUDEVENT
 from detent.targets.topics.publisher import Answer, BrokerAddress, BrokerRefusedError, Dial, Receipt, TopicMessage
@@ -39,6 +40,7 @@ def open_publisher(address: BrokerAddress, dial: Dial) -> RedisPublisher:
 class RedisPublisher:
     def __init__(self, address: BrokerAddress, dial: Dial) -> None:
         from redis.exceptions import AuthenticationError, RedisError, ResponseError
+        from redis.exceptions import ConnectionError as LostConnectionError
 
         url = address.url
         self._address = address
@@ -50,6 +52,7 @@ class RedisPublisher:
         self._connection: AbstractConnection | None = None
         self._reader: asyncio.StreamReader | None = None
         self._error, self._refused, self._response = RedisError, AuthenticationError, ResponseError
+        self._lost: tuple[type[Exception], ...] = (OSError, LostConnectionError)
 
     async def publish(self, messages: Sequence[TopicMessage]) -> Sequence[Answer]:
         connection = await self._connected()
@@ -62,9 +65,7 @@ class RedisPublisher:
             await self.close()
             if isinstance(error, self._refused) and not answers:
                 raise BrokerRefusedError(self._refusal(error)) from None
-            words = one_line(str(error)) or type(error).__name__
-            broken = f"The connection to {self._host}:{self._port} broke before the message was acknowledged: {words}"
-            answers += [Failed(f"{broken.rstrip('.')}.")] * (len(messages) - len(answers))
+            answers += [self._broken(error)] * (len(messages) - len(answers))
         except BaseException:  # answers that are not read would be taken for those of the next batch
             await self.close()
             raise
@@ -98,6 +99,14 @@ class RedisPublisher:
         if self._list:
             return Receipt({"list": message.topic, "length": int(answer)})
         return Receipt({"stream": message.topic, "id": answer.decode() if isinstance(answer, bytes) else str(answer)})
+
+    def _broken(self, error: Exception) -> Failed | Unanswered:
+        """A login that is no longer valid, or what is not the protocol of Redis, is an answer all the same."""
+        words = one_line(str(error)) or type(error).__name__
+        broken = f"The connection to {self._host}:{self._port} broke before the message was acknowledged: {words}"
+        failed = Failed(f"{broken.rstrip('.')}.")
+        lost = isinstance(error, self._lost) and not isinstance(error, self._refused)
+        return Unanswered(failed, sent=True) if lost else failed
 
     # --- the connection ---
 

@@ -192,7 +192,7 @@ class TopicTargetRunner:
         address = await self._broker(target, tenant)
         if isinstance(address, Failed):
             return address
-        host = HostKey(tenant, address.url.raw_host or "", address.url.explicit_port or 0)
+        host = HostKey(tenant, *server_of(address.url))
         route = _Route(host, address, opener_of(protocol_of(target.url)))
         if target.credentials is UNSET and target.tls is UNSET and address.tls is None:
             if len(self._open_routes) >= MANY_ROUTES:

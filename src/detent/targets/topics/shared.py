@@ -30,7 +30,7 @@ MOST_BYTES = 4 * 1024 * 1024
 ANSWER_SECONDS = 30.0
 CLOSE_SECONDS = 5.0
 
-Verdict = Answer | Unanswered | TargetFault
+Verdict = Answer | TargetFault
 
 
 class _Sending:
@@ -47,7 +47,7 @@ class _Sending:
 class _Batch:
     """Messages that are being published, and how many runs still wait for them."""
 
-    def __init__(self, sendings: Sequence[_Sending], task: asyncio.Task[Sequence[Answer | Unanswered]]) -> None:
+    def __init__(self, sendings: Sequence[_Sending], task: asyncio.Task[Sequence[Answer]]) -> None:
         self._task = task
         self._waiting = len(sendings)
         for sending in sendings:
@@ -151,7 +151,7 @@ class SharedPublisher:
         self._failure = None
         return answers
 
-    async def _published(self, part: Sequence[_Sending]) -> Sequence[Answer | Unanswered]:
+    async def _published(self, part: Sequence[_Sending]) -> Sequence[Answer]:
         if self._publisher is None:
             self._publisher = self._open()
         task = asyncio.create_task(self._publisher_answers([sending.message for sending in part]))
@@ -164,7 +164,7 @@ class SharedPublisher:
                 with suppress(asyncio.CancelledError):
                     await task
 
-    async def _publisher_answers(self, messages: Sequence[TopicMessage]) -> Sequence[Answer | Unanswered]:
+    async def _publisher_answers(self, messages: Sequence[TopicMessage]) -> Sequence[Answer]:
         assert self._publisher is not None
         try:
             async with asyncio.timeout(ANSWER_SECONDS) as limit:

@@ -17,6 +17,7 @@ from detent.domain.run import Failed
 from detent.domain.topics import is_sqs_region
 from detent.runtime.aws_credentials import MachineIdentity
 from detent.runtime.aws_signature import AwsCredentials, signed_headers
+from detent.targets.breaker import Unanswered
 from detent.targets.text import one_line
 from detent.targets.topics.http_service import ServiceAnswer, UnansweredError, failure_of_service, requests_to
 from detent.targets.topics.publisher import Answer, BrokerAddress, BrokerRefusedError, Dial, Receipt, TopicMessage
@@ -40,9 +41,9 @@ Entry = dict[str, Any]
 class QueueRefusedError(Exception):
     """SQS refused a request, which answers every message of it."""
 
-    def __init__(self, failed: Failed) -> None:
-        super().__init__(failed.error)
-        self.failed = failed
+    def __init__(self, answer: Failed | Unanswered) -> None:
+        super().__init__()
+        self.answer = answer
 
 
 class _SentBatch(NamedTuple):
@@ -74,7 +75,7 @@ class SqsPublisher:
         answers: dict[int, Answer] = {}
         sending: list[_SentBatch] = []
         for (topic, numbers), queue in zip(topics.items(), queues, strict=True):
-            if isinstance(queue, Failed):
+            if not isinstance(queue, str):
                 answers.update(dict.fromkeys(numbers, queue))
                 continue
             entries = []
@@ -88,7 +89,7 @@ class SqsPublisher:
         answers.update(await _answers_of(sending))
         return [answers[number] for number in range(len(messages))]
 
-    async def _queue_url(self, topic: str) -> str | Failed:
+    async def _queue_url(self, topic: str) -> str | Failed | Unanswered:
         """Of a name; a topic that is a URL already is used as it is. Requests go to the host of the target anyway."""
         if "://" in topic:
             return topic
@@ -97,9 +98,9 @@ class SqsPublisher:
             try:
                 answer = await self._call("GetQueueUrl", {"QueueName": topic})
             except QueueRefusedError as error:
-                return error.failed
+                return error.answer
             except UnansweredError as error:
-                return Failed(str(error))
+                return Unanswered(Failed(str(error)), sent=False)
             known = self._queues[topic] = answer["QueueUrl"]
         return known
 
@@ -122,9 +123,9 @@ class SqsPublisher:
             answer = await self._call("SendMessageBatch", {"QueueUrl": queue, "Entries": batch})
         except QueueRefusedError as error:
             self._queues = {name: url for name, url in self._queues.items() if url != queue}  # it may be a new one now
-            return dict.fromkeys(numbers, error.failed)
+            return dict.fromkeys(numbers, error.answer)
         except UnansweredError as error:
-            return dict.fromkeys(numbers, Failed(str(error)))
+            return dict.fromkeys(numbers, Unanswered(Failed(str(error)), sent=True))
         return _answers(self._requests.peer, answer, numbers)
 
     async def _call(self, action: str, document: dict[str, Any]) -> Any:
@@ -159,7 +160,8 @@ async def _answers_of(sending: Sequence[_SentBatch]) -> dict[int, Answer]:
     for batch, end in zip(sending, ends, strict=True):
         if isinstance(end, BaseException):
             failed = Failed(f"The message was not sent: {end}", retryable=not isinstance(end, BrokerRefusedError))
-            answers.update(dict.fromkeys(batch.numbers, failed))
+            answer = Unanswered(failed, sent=False) if isinstance(end, OSError) else failed
+            answers.update(dict.fromkeys(batch.numbers, answer))
         else:
             answers.update(end)
     return answers

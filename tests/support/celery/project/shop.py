@@ -19,6 +19,7 @@ class Sunrise(BaseSchedule):  # type: ignore[misc]  # Celery has no types
 
 app = Celery("shop", broker=os.environ["SHOP_BROKER"], backend=os.environ.get("SHOP_BACKEND"))
 app.conf.update(
+    include=["shop_cleaning"],
     task_default_queue="shop",
     broker_connection_retry_on_startup=True,
     timezone="Europe/Berlin",
