@@ -26,9 +26,9 @@ from aiohttp import ClientSession
 
 from chaos.harness import Scene, looking_at, milliseconds, percentile, perform
 from tests.support.fleet.checker import SKIPPED, SUCCEEDED
+from tests.support.ports import free_port
 from tests.support.processes import START_SECONDS, Node
 from tests.support.relay import Relay, relay_to
-from tests.support.servers import free_port
 from tests.support.sink import http_target
 from tests.support.waiting import until
 from tests.topics import debian_brokers  # noqa: F401 - it adds its brokers

@@ -36,7 +36,7 @@ from detent.targets.python import HandlerThread, PythonTargetRunner
 from detent.targets.run import HandlerRun
 from detent.telemetry.capture import Handling
 from detent.telemetry.log import configure
-from tests.support.servers import free_port
+from tests.support.ports import free_port
 
 LIMIT = 131_072
 CALLS = 4_000

@@ -22,7 +22,7 @@ from pathlib import Path
 
 from detent.client import JsonClient
 from tests.support.browsing import Browser, running_browser
-from tests.support.servers import free_port
+from tests.support.ports import free_port
 
 ROOT = Path(__file__).parents[1]
 SETTLE_SECONDS = 45.0

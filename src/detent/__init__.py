@@ -11,7 +11,7 @@ from detent.version import __version__
 
 if TYPE_CHECKING:
     from detent.client import AsyncClient, Client
-    from detent.errors import Discard, NotRetryable, Retry
+    from detent.errors import Discard, NotRetryable, Retry, RunFailed
     from detent.sdk.app import Detent
     from detent.sdk.dependencies import Depends
     from detent.sdk.handle import BlockingHandle, Handle
@@ -29,6 +29,7 @@ __all__ = [
     "NotRetryable",
     "Retry",
     "Run",
+    "RunFailed",
     "Task",
     "__version__",
 ]
@@ -44,6 +45,7 @@ _DEFINED_IN = {
     "NotRetryable": ("detent.errors", "NotRetryable"),
     "Retry": ("detent.errors", "Retry"),
     "Run": ("detent.targets.run", "HandlerRun"),
+    "RunFailed": ("detent.errors", "RunFailed"),
     "Task": ("detent.sdk.task", "Task"),
 }
 

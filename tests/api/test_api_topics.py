@@ -10,7 +10,7 @@ import pytest
 
 from tests.api.api_client import ApiClient
 from tests.support.factories import add_node
-from tests.support.servers import free_port
+from tests.support.ports import free_port
 
 TOPIC = {"type": "topic", "url": "nats://127.0.0.1:4222", "topic": "orders.new"}
 

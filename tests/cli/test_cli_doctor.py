@@ -20,6 +20,7 @@ import pytest
 from detent.runtime.envelope import generate_master_key
 from detent.store.embedded_state import embedded_state
 from tests.cli.command_line import CommandLine
+from tests.support.ports import free_port
 from tests.support.postgres import as_runtime_role, run_apart
 from tests.support.waiting import until_sync
 
@@ -182,12 +183,6 @@ def test_an_embedded_database_that_does_not_run_is_left_alone(detent: CommandLin
     assert done.code == 0
     assert ["warn", "embedded"] in [row[:2] for row in done.rows]
     assert not (detent.folder / "data").exists()
-
-
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
 
 
 def test_a_running_embedded_database_is_reported_with_who_uses_it(postgres: Postgres) -> None:

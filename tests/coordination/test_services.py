@@ -31,7 +31,8 @@ from detent.errors import DetentError, Unavailable, UsageError
 from detent.store import Database, Store
 from detent.store.embedded import EmbeddedServer
 from tests.coordination.candidates import TTL, Contender, Field
-from tests.support.servers import Etcd, Server, free_port, running
+from tests.support.ports import free_port
+from tests.support.servers import Etcd, Server, running
 from tests.support.waiting import until
 
 PARTITIONS = set(range(8))

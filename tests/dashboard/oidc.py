@@ -12,7 +12,7 @@ from typing import Any
 import aiohttp
 
 from tests.support.node_packages import folder_with_packages
-from tests.support.servers import free_port
+from tests.support.ports import free_port
 from tests.support.waiting import until_sync
 
 SCRIPT = Path(__file__).with_name("oidc_provider.mjs")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import importlib.util
-import socket
 import subprocess
 import sys
 import tempfile
@@ -17,6 +16,7 @@ from detent import Detent
 from tests.docs.docs_checks import SYNTAX
 from tests.docs.docs_pages import LANGUAGES, ROOT, Block, blocks_of, pages
 from tests.docs.docs_shell import LIMIT_SECONDS, Shell
+from tests.support.ports import free_port
 from tests.support.postgres import Postgres, run_apart
 
 ADDRESS = "127.0.0.1:8787"
@@ -197,10 +197,3 @@ def checkout_like(folder: Path) -> Path:
         if entry.name not in (".git", ".detent", ".hypothesis"):
             (folder / entry.name).symlink_to(entry)
     return folder
-
-
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
-        return port

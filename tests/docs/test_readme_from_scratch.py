@@ -12,7 +12,8 @@ import pytest
 
 from tests.docs.docs_pages import ROOT, blocks_of
 from tests.docs.docs_shell import Shell
-from tests.docs.test_code_blocks import ADDRESS, DATABASE_URL, check_or_run, free_port
+from tests.docs.test_code_blocks import ADDRESS, DATABASE_URL, check_or_run
+from tests.support.ports import free_port
 
 INSTALL_SECONDS = 900
 LEFT_OUT = shutil.ignore_patterns(".git", ".venv", ".detent", ".*_cache", ".cache", ".hypothesis", "build", "dist")

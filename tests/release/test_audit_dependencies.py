@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.servers import free_port
+from tests.support.ports import free_port
 from tools.audit_dependencies import audit
 
 Knows = Callable[[str], list[str] | None]

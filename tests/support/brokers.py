@@ -10,7 +10,8 @@ from pathlib import Path
 
 from detent.devtools.bench.broker_servers import rabbitmq_environ, rabbitmq_names
 from tests.support.certificates import Authority
-from tests.support.servers import MOSQUITTO, RABBITMQ, Server, free_port
+from tests.support.ports import free_port
+from tests.support.servers import MOSQUITTO, RABBITMQ, Server
 
 MAX_MESSAGE_BYTES = 200_000
 """Of both brokers, below their defaults, so that a test can exceed it."""

@@ -18,7 +18,7 @@ from typing import Any
 
 import pytest
 
-from tests.support.servers import free_port
+from tests.support.ports import free_port
 from tests.support.waiting import until_sync
 
 BUCKET = "history"

@@ -19,6 +19,7 @@ from pathlib import Path
 import pytest
 
 from tests.support import guardian
+from tests.support.ports import free_port
 from tests.support.waiting import until_sync
 
 PACKAGES = (
@@ -207,10 +208,3 @@ def install() -> None:
             environ = {**os.environ, "DEBIAN_FRONTEND": "noninteractive"}
             for command in (("apt-get", "update"), INSTALL):
                 subprocess.run(command, env=environ, check=True, stdout=subprocess.DEVNULL)
-
-
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
-        return port

@@ -25,7 +25,7 @@ from detent.targets.topics.dial import GuardedDial
 from detent.targets.topics.publisher import Receipt, TopicMessage
 from detent.targets.topics.runner import TopicTargetRunner
 from detent.worker.execute import execute
-from tests.support.servers import free_port
+from tests.support.ports import free_port
 from tests.support.waiting import until
 from tests.targets.target_helpers import failed, succeeded
 from tests.topics.brokers import USER, Broker, RedisBroker

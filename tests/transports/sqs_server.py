@@ -5,7 +5,7 @@ from __future__ import annotations
 from contextlib import ExitStack
 from typing import Any
 
-from tests.support.servers import free_port
+from tests.support.ports import free_port
 from tests.topics.cloud_brokers import SqsBroker
 from tests.topics.cloud_servers import SqsServer
 

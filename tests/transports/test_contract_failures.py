@@ -10,8 +10,8 @@ import pytest
 
 from detent.transports.transport import Transport, TransportAwayError
 from tests.support.brokers import PASSWORD, USER
+from tests.support.ports import free_port
 from tests.support.relay import relay_to
-from tests.support.servers import free_port
 from tests.topics.conftest import Start
 from tests.transports.carriers import CARRIERS, Carrier
 from tests.transports.conftest import Connect

@@ -19,8 +19,8 @@ from detent.transports.nats_connection import NatsAddress
 from detent.transports.nats_stream import DESCRIPTION, MAX_OFFERS
 from detent.transports.transport import TransportAwayError
 from tests.support.brokers import PASSWORD, USER
+from tests.support.ports import free_port
 from tests.support.relay import relay_to
-from tests.support.servers import free_port
 from tests.support.waiting import until
 from tests.topics.brokers import NatsBroker, running_broker
 from tests.topics.conftest import Start

@@ -13,8 +13,8 @@ from detent.domain.offer import encode_offer
 from detent.transports.redis import RedisTransport, open_transport
 from detent.transports.redis_scripts import MAX_OFFERS
 from detent.transports.transport import TransportAwayError
+from tests.support.ports import free_port
 from tests.support.relay import relay_to
-from tests.support.servers import free_port
 from tests.support.waiting import until
 from tests.topics.brokers import RedisBroker, running_broker
 from tests.topics.conftest import Start

@@ -11,7 +11,7 @@ from aiohttp import web
 
 from detent.transports.sqs import open_transport
 from detent.transports.transport import Transport, TransportAwayError
-from tests.support.servers import free_port
+from tests.support.ports import free_port
 from tests.support.waiting import until
 from tests.topics.cloud_servers import SqsServer, running_sqs
 from tests.transports.offers import LONG_HOLD, NOW, QUEUE, jobs_of, offer_of, take_all

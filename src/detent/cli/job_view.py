@@ -90,6 +90,8 @@ def fields(job: Item, at: datetime) -> Iterator[Field]:
     yield Field("owner", "Owner", job.get("owner"))
     yield Field("timeout_seconds", "Timeout", job["timeout_seconds"], times.span(job["timeout_seconds"] * 1000))
     yield Field("max_retries", "Retries", job["max_retries"], f"{job['max_retries']}, {job['retry_backoff']} backoff")
+    if job["retry_backoff"] != "exponential":
+        yield Field("retry_backoff", "", job["retry_backoff"], "")
     yield from _chosen_fields(job, at)
     yield Field(
         "revision",

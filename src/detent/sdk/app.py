@@ -6,6 +6,7 @@ new, updated if it differs. Jobs that the app registered before and no longer ha
 
 from __future__ import annotations
 
+import logging
 import sys
 from collections.abc import Callable, Coroutine, Mapping, Sequence
 from datetime import date, datetime, timedelta
@@ -16,6 +17,7 @@ from detent.sdk.binding import Binding
 from detent.sdk.connect import Place, open_gateway
 from detent.sdk.dependencies import check_dependencies
 from detent.sdk.fields import JobFields, documented, schedule_of
+from detent.sdk.importable import NOWHERE, module_of
 from detent.sdk.lifecycle import AppLifecycle, Lifespan
 from detent.sdk.portal import portal
 from detent.sdk.task import AsyncRunTask, AsyncTask, Decorator, P, PlainRunTask, PlainTask, R, Task, task_kind
@@ -24,6 +26,9 @@ if TYPE_CHECKING:
     from detent.sdk.gateway import Gateway
     from detent.sdk.testing import TestMode
     from detent.targets.run import HandlerRun
+
+# Of the program that uses the app: its own settings decide where lines go, and by default warnings reach its terminal.
+log = logging.getLogger("detent")
 
 Function = TypeVar("Function", bound=Callable[..., Any])
 Isolate = Literal["thread", "process"]
@@ -164,7 +169,7 @@ class Detent(AppLifecycle):
     def _add(self, binding: Binding, name: str | None) -> str:
         function = binding.function
         check_dependencies(function)
-        reference = name or f"{function.__module__}:{function.__qualname__.replace('<locals>.', '')}"
+        reference = name or f"{module_of(function)}:{function.__qualname__.replace('<locals>.', '')}"
         if reference in self.bindings and self.bindings[reference].function is not function:
             raise UsageError(f"This app has two functions {reference!r}: rename one of them.")
         self.bindings[reference] = binding
@@ -189,17 +194,28 @@ class Detent(AppLifecycle):
 
     async def register(self) -> None:
         """Create or update all jobs of the app now. A worker that is started with the app does that by itself."""
-        self.check()
+        self._check_importable()
         await portal.run(self._upsert_all)
 
     def register_sync(self) -> None:
         """As `register`, and waits in this thread."""
-        self.check()
+        self._check_importable()
         portal.block(self._upsert_all)
+
+    def _check_importable(self) -> None:
+        self.check()
+        for document in self.jobs:
+            if document["target"]["function"].startswith(f"{NOWHERE}:"):
+                raise UsageError(
+                    f"No worker can import the function of {document['name']!r}: this program is in no file. Write the"
+                    " app in a module, and import it here."
+                )
 
     async def _upsert_all(self) -> None:
         for document in self.jobs:
-            await self.gateway().upsert(document)
+            job = await self.gateway().upsert(document)
+            for warning in job.warnings:
+                log.warning("%s: %s", job.name, warning)
 
     async def close(self) -> None:
         """Close the connections that enqueues opened; the next enqueue opens them again."""

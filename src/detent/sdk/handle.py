@@ -71,12 +71,13 @@ class RunReference(Generic[Result_co]):
 
         clock = asyncio.get_running_loop().time
         deadline = None if timeout is None else clock() + timeout
-        pause, answered, status = FIRST_POLL_SECONDS, clock(), "unknown"
+        pause, answered, status, waits = FIRST_POLL_SECONDS, clock(), "unknown", "."
         while True:
             try:
                 async with asyncio.timeout_at(None if deadline is None else max(deadline, clock() + LEAST_SECONDS)):
                     run = await self._found()
                 answered, status = clock(), str(run.status)
+                waits = f". {run.waiting_for}" if run.waiting_for else "."
                 if run.status not in OPEN:
                     return run
                 if self._gateway().in_memory:
@@ -91,7 +92,7 @@ class RunReference(Generic[Result_co]):
                     raise
             left = pause if deadline is None else deadline - clock()
             if left <= 0:
-                raise TimeoutError(f"Run {self.id} has not finished within {timeout:g} s: it is {status}.")
+                raise TimeoutError(f"Run {self.id} has not finished within {timeout:g} s: it is {status}{waits}")
             await asyncio.sleep(min(pause, left))
             pause = min(pause * POLL_GROWTH, SLOWEST_POLL_SECONDS)
 

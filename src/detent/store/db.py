@@ -44,8 +44,6 @@ log = logger("store")
 
 # How long to wait while all connections of a pool are in use.
 CONNECTION_SECONDS = 4.0
-# Longer than one transaction may wait for a lock, so that it does not fail all those behind it.
-TURN_SECONDS = 10.0
 # How many missing partitions of history one statement may run into: each is added, and the statement tried again. One
 # that cancels on-demand runs may need each day of the year to come.
 MAX_MISSING_PARTITIONS = 400
@@ -345,7 +343,7 @@ class Database:
         """One transaction around all verbs that use REQUEST inside: each joins it, with a savepoint where it would
         otherwise open its own transaction. `registers`: verbs that register jobs also use SEPARATE, so that the
         transaction waits for a second connection."""
-        turn = self._turns.turn(TURN_SECONDS) if registers and self.pooled else nullcontext()
+        turn = self._turns.turn() if registers and self.pooled else nullcontext()
         async with turn, self.connection(PoolName.REQUEST) as connection, connection.transaction():
             before = _joined.set(connection)
             try:

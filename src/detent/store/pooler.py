@@ -76,6 +76,10 @@ class HandlerConnection(asyncpg.Connection):  # type: ignore[misc]  # the driver
         return f"{super()._get_unique_id(prefix)}{PROCESS}"
 
 
+# Longer than one transaction may wait for a lock, so that it does not fail all those behind it.
+TURN_SECONDS = 10.0
+
+
 class TransactionTurns:
     """One transaction at a time that may wait for a second connection, as those that register jobs do.
 
@@ -86,9 +90,9 @@ class TransactionTurns:
         self._free = asyncio.Semaphore(1)
 
     @asynccontextmanager
-    async def turn(self, timeout: float) -> AsyncIterator[None]:
+    async def turn(self) -> AsyncIterator[None]:
         try:
-            async with asyncio.timeout(timeout):
+            async with asyncio.timeout(TURN_SECONDS):
                 await self._free.acquire()
         except TimeoutError as error:
             raise Unavailable("The database has no free connection.") from error

@@ -9,8 +9,8 @@ from pathlib import Path
 import httpx
 
 from tests.contrib.asgi.web_process import EXAMPLES, WebProcess, uvicorn
+from tests.support.ports import free_port
 from tests.support.processes import Nodes
-from tests.support.servers import free_port
 from tests.support.waiting import until
 
 ORDERS = range(40)

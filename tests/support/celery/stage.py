@@ -16,7 +16,8 @@ from typing import Any, NamedTuple
 import pytest
 import redis
 
-from tests.support.servers import Redis, Server, free_port
+from tests.support.ports import free_port
+from tests.support.servers import Redis, Server
 from tests.support.waiting import until_sync
 
 PROJECT = Path(__file__).parent / "project"

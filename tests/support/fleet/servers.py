@@ -7,10 +7,10 @@ own pid file then says that it is alive.
 from __future__ import annotations
 
 import asyncio
+import fcntl
 import os
 import shutil
 import signal
-import socket
 import subprocess
 from pathlib import Path
 from typing import Any
@@ -18,6 +18,8 @@ from typing import Any
 import asyncpg
 
 from detent.store import embedded_host as host
+from tests.support import guardian
+from tests.support.ports import free_port
 from tests.support.waiting import until
 
 USER = "detent"
@@ -39,13 +41,6 @@ OPTIONS = {
     "hot_standby": "on",
 }
 SIGNALS = {"fast": signal.SIGINT, "immediate": signal.SIGQUIT, "kill": signal.SIGKILL}
-
-
-def free_port() -> int:
-    with socket.socket() as listening:
-        listening.bind(("127.0.0.1", 0))
-        port: int = listening.getsockname()[1]
-        return port
 
 
 class Server:
@@ -204,6 +199,9 @@ def install_faketime() -> Path | None:
     """As `faketime_library`, after an attempt to install it where that is possible."""
     if faketime_library() is None and os.geteuid() == 0 and shutil.which("apt-get"):
         environ = {**os.environ, "DEBIAN_FRONTEND": "noninteractive"}
-        for command in (["apt-get", "update"], ["apt-get", "install", "-y", "faketime"]):
-            subprocess.run(command, env=environ, check=False, capture_output=True)
+        with (guardian.SHARED / "detent-test-apt.lock").open("w") as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX)  # one of the parallel test processes installs, the others wait
+            if faketime_library() is None:
+                for command in (["apt-get", "update"], ["apt-get", "install", "-y", "faketime"]):
+                    subprocess.run(command, env=environ, check=False, capture_output=True)
     return faketime_library()

@@ -9,7 +9,7 @@ import pytest
 
 from detent.cli.doctor.results import CheckResult
 from detent.cli.doctor.transport import check_transport
-from tests.support.servers import free_port
+from tests.support.ports import free_port
 from tests.transports.carriers import Carrier
 
 

@@ -133,8 +133,8 @@ def check_calls(row: Row) -> Iterator[CheckResult]:
 def check_dead_letters(row: Row) -> Iterator[CheckResult]:
     """Dead runs that wait to be forwarded because their topic does not take them."""
     if row["letters"]:
-        many = "or more " if row["letters"] >= MOST_LETTERS else ""
-        found = f"{row['letters']} {many}dead runs could not be forwarded to their topic yet."
+        many = "At least " if row["letters"] >= MOST_LETTERS else ""
+        found = f"{many}{number(row['letters'], 'dead run')} could not be forwarded to their topic yet."
         advice = f"They are retried for a week. Check the dead_letter_topic of their jobs and tenants. {row['error']}"
         yield CheckResult("dead letters", "warn", found, advice)
 
