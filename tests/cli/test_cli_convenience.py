@@ -124,7 +124,24 @@ def test_the_last_and_the_next_tick_are_explained_by_name(detent: CommandLine, j
     assert good(detent("explain", job)).out == good(detent("explain", job, "last")).out
     good(detent("job", "create", "on-demand", "--task", *NOWHERE))
     refused = detent("explain", "on-demand", "next")
-    assert refused.code == 2 and "on-demand has no next tick" in refused.err
+    assert refused.code == 2 and "on-demand is a task, and has no ticks" in refused.err
+
+
+def test_a_job_that_has_had_no_tick_says_so_when_its_last_one_is_asked_for(detent: CommandLine) -> None:
+    good(detent("job", "create", "yearly", "--every", "365d", *NOWHERE))
+    good(detent("job", "trigger", "yearly"))
+    told = good(detent("explain", "yearly", "last")).out
+    assert "'yearly' has had no tick yet: it was created" in told and "Its first tick is" in told
+
+
+def test_ticks_without_a_run_have_no_line_where_only_ids_are_asked_for(detent: CommandLine, job: str) -> None:
+    assert detent("job", "ticks", job, "--from", "now", "--to", "7d").out
+    assert detent("job", "ticks", job, "--from", "now", "--to", "7d", "--quiet").out == ""
+
+
+def test_a_pipe_shows_a_backoff_that_is_not_the_default(detent: CommandLine) -> None:
+    good(detent("job", "create", "linear", "--every", "1h", "--retry-backoff", "linear", *NOWHERE))
+    assert "retry_backoff\tlinear" in good(detent("job", "get", "linear")).lines
 
 
 def test_runs_and_jobs_are_found_by_the_beginning_of_their_id(detent: CommandLine, job: str) -> None:

@@ -323,6 +323,26 @@ async def test_a_task_that_nothing_registered_is_reported_with_what_to_do(app: D
         await work.handle("01a1ec58-0e8e-7c00-8000-000000000001").status()
 
 
+async def test_through_the_api_an_app_that_registers_learns_that_no_worker_serves_its_task(
+    api: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    app = Detent(url=api)
+
+    @app.task
+    def work() -> None: ...
+
+    try:
+        await app.register()
+        assert "work: Its runs will wait. No worker is running" in caplog.text
+        handle = await work.enqueue()
+        with pytest.raises(
+            TimeoutError, match=r"within 0\.1 s: it is pending\. No worker is running, and the function"
+        ):
+            await handle.result(timeout=0.1)
+    finally:
+        await app.close()
+
+
 async def test_an_app_works_in_threads_and_several_loops(app: Detent, serve: Serve) -> None:
     @app.task
     def double(n: int) -> int:

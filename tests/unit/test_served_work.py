@@ -56,6 +56,15 @@ def test_a_terminal_shows_each_job_with_its_schedule_function_and_queue() -> Non
     )
 
 
+def test_queues_of_the_app_that_this_worker_does_not_serve_are_named() -> None:
+    lines = list(served(shop()).lines())
+    assert lines[-2] == (
+        "Not served by this worker: the queue slow (import). Start it with --queue default --queue slow to serve all."
+    )
+    assert served(shop()).fields()["queues_not_served"] == ["slow"]
+    assert "queues_not_served" not in served(shop(), queues=("default", "slow")).fields()
+
+
 def test_a_worker_without_an_app_calls_no_python_function() -> None:
     assert list(served(None).lines()) == ["Runs  http jobs of the queue default, at most 100 at the same time."]
 
@@ -82,7 +91,7 @@ def test_a_server_without_an_app_says_nothing_of_its_worker() -> None:
 
 
 def test_the_terminal_of_a_server_shows_its_app_before_what_to_open(terminal: Screen) -> None:
-    Console(Settings(), ALL).started(URL, served=served(shop()))
+    Console(Settings(), ALL).started(URL, served=served(shop(), queues=("default", "slow")))
     assert terminal.lines[1].startswith("App   shop") and terminal.lines[7].startswith(f"Open  {URL}")
 
 

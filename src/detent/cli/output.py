@@ -94,7 +94,7 @@ def print_page(page: Item, columns: Sequence[Column], empty: str, identity: str 
         case "json":
             print_json(page)
         case "quiet":
-            print_lines((item[identity],) for item in items)
+            print_lines((item[identity],) for item in items if item[identity] is not None)
         case _ if not base.on_terminal():
             print_lines((column.plain(item) for column in columns) for item in items)
         case _ if not items:

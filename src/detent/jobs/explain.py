@@ -50,13 +50,13 @@ class TickExplainer:
 
     async def story(self, job_id: UUID, at: str, *, tenant: int = DEFAULT_TENANT) -> TickStory:
         """`at` is an instant or, without an offset, a wall-clock time in the job's zone; or `now`, `last` or `next`."""
-        number = await number_of(self._store.database, job_id, tenant)
+        number, asked = await number_of(self._store.database, job_id, tenant), ""
         job = await self._records.job(number)
         if at in ("last", "next"):
             present = await self.story(job_id, "now", tenant=tenant)
             if present.facts.unknown is not None:
                 return present
-            at = _neighbour(present.facts, at).isoformat()
+            asked, at = at, _neighbour(present.facts, at).isoformat()
         moment = _moment(at, job)
         reading = await self._store.ledger.read(number, (moment - MICROSECOND, moment))
         facts = Facts(
@@ -67,6 +67,7 @@ class TickExplainer:
             partition=job["partition"],
             completed=job["status"] == "completed",
             deletion=JobEvent(job["since"], job["opened_by"]) if job["status"] == "deleted" and job["since"] else None,
+            no_tick_yet=asked == "last" and moment <= job["created_at"],
         )
         kept = await self._store.ledger.kept_since()
         if kept is not None and moment < kept and job["created_at"] < kept and not reading.entries:
@@ -211,6 +212,10 @@ def _moment(text: str, job: Row) -> datetime:
 def _neighbour(facts: Facts, side: str) -> datetime:
     """The tick before or after the present."""
     found = facts.at if facts.is_tick and side == "last" else facts.before if side == "last" else facts.after
+    if facts.rule is not None and facts.rule.schedule.never:
+        raise UsageError(
+            f"{facts.job} is a task, and has no ticks: explain one of its runs with `detent run explain RUN`.", "/at"
+        )
     if found is None:
         raise UsageError(
             f"{facts.job} has no {side} tick: give a time such as 2030-01-31T09:00:00Z, or explain one of its runs"

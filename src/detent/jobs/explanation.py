@@ -58,7 +58,8 @@ class Facts(NamedTuple):
     those of the tick, `run` is its run, `blocker` the run that kept it from starting. `pause`, `edit` and `deletion`
     are the changes of the job that skipped the tick. `fires_at` is the tick plus the job's jitter or the delay
     of its staggered release. `backfilled`: it ran in a backfill, and no schedule was in force. `replaced_by`: the tick
-    whose run took the place of this one. `unknown`: why the schedule of that time cannot be read."""
+    whose run took the place of this one. `no_tick_yet`: the last tick was asked for, and there is none. `unknown`: why
+    the schedule of that time cannot be read."""
 
     job: str
     at: datetime
@@ -86,6 +87,7 @@ class Facts(NamedTuple):
     merged_into: datetime | None = None
     replaced_by: datetime | None = None
     held: ClusterHold | None = None
+    no_tick_yet: bool = False
     unknown: str | None = None
 
 
@@ -130,7 +132,9 @@ class TickNarrator:
 
     def _without_schedule(self) -> Iterator[str]:
         facts, at = self.facts, self.when(self.facts.at)
-        if facts.at <= facts.created.at:
+        if facts.no_tick_yet:
+            yield f"{facts.job!r} has had no tick yet: it was created {self._done(facts.created)}."
+        elif facts.at <= facts.created.at:
             yield f"{facts.job!r} had no tick at {at}: it was created {self._done(facts.created)}."
         elif facts.deletion is not None and facts.at > facts.deletion.at:
             yield f"{facts.job!r} had no schedule at {at}: it was deleted {self._done(facts.deletion)}."
@@ -138,7 +142,8 @@ class TickNarrator:
             end = ": it was already completed, and had no tick left" if facts.completed else ""
             yield f"{facts.job!r} had no schedule at {at}{end}."
         if facts.after is not None:
-            yield f"Its first tick after that time is {self.when(facts.after)}."
+            that_time = "" if facts.no_tick_yet else " after that time"
+            yield f"Its first tick{that_time} is {self.when(facts.after)}."
 
     def _rule(self, rule: RuleInForce) -> str:
         words = rule.schedule.describe().rstrip(".")

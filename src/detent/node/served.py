@@ -38,14 +38,28 @@ class ServedWork(NamedTuple):
             yield from _table(self.functions[:MAX_LINES])
             if count > MAX_LINES:
                 yield f"      and {count - MAX_LINES} more"
-        queues = f"{'queue' if len(self.queues) == 1 else 'queues'} {_listed(self.queues)}"
+        if lacking := self.unserved_queues():
+            named = "; ".join(f"{queue} ({', '.join(jobs)})" for queue, jobs in lacking.items())
+            options = "".join(f" --queue {queue}" for queue in (*self.queues, *lacking))
+            yield f"Not served by this worker: the {_queues(list(lacking))} {named}. Start it with{options} to serve all."
+        queues = f"{_queues(self.queues)} {_listed(self.queues)}"
         yield f"Runs  {_listed(self.targets)} jobs of the {queues}, at most {self.concurrency} at the same time."
+
+    def unserved_queues(self) -> dict[str, list[str]]:
+        """The other queues of the app's jobs, each with its jobs: other workers must serve them."""
+        found: dict[str, list[str]] = {}
+        for each in self.functions:
+            if each.job is not None and each.queue is not None and each.queue not in self.queues:
+                found.setdefault(each.queue, []).append(each.job)
+        return found
 
     def fields(self) -> dict[str, Any]:
         """For one line of the log."""
         shown = [f"{each.job or each.function} ({each.when})" for each in self.functions[:MAX_LINES]]
         more = {"more_jobs": len(self.functions) - MAX_LINES} if len(self.functions) > MAX_LINES else {}
         named = {} if self.app is None else {"app": self.app, "jobs": shown, **more}
+        if lacking := self.unserved_queues():
+            named["queues_not_served"] = list(lacking)
         return {
             **named, "targets": list(self.targets), "queues": list(self.queues), "concurrency": self.concurrency
         }  # fmt: skip
@@ -93,6 +107,10 @@ def _table(functions: Sequence[ServedFunction]) -> Iterator[str]:
     for row in rows:
         cells = [(cell or "").ljust(width) for cell, width in zip(row, widths, strict=True)]
         yield f"      {'   '.join(cells)}".rstrip()
+
+
+def _queues(names: Sequence[str]) -> str:
+    return "queue" if len(names) == 1 else "queues"
 
 
 def _listed(names: Sequence[str]) -> str:
