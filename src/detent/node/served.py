@@ -41,7 +41,8 @@ class ServedWork(NamedTuple):
         if lacking := self.unserved_queues():
             named = "; ".join(f"{queue} ({', '.join(jobs)})" for queue, jobs in lacking.items())
             options = "".join(f" --queue {queue}" for queue in (*self.queues, *lacking))
-            yield f"Not served by this worker: the {_queues(list(lacking))} {named}. Start it with{options} to serve all."
+            queues = f"the {_queues(list(lacking))} {named}"
+            yield f"Not served by this worker: {queues}. Start it with{options} to serve all."
         queues = f"{_queues(self.queues)} {_listed(self.queues)}"
         yield f"Runs  {_listed(self.targets)} jobs of the {queues}, at most {self.concurrency} at the same time."
 
