@@ -301,12 +301,27 @@ def test_a_job_that_ran_twice_is_explained(patient: Patient) -> None:
         )
     told = patient.worst("runs-twice")
     assert len(told) == 6
-    assert any("their node was lost" in one for one in told)
+    assert any("1 run was started again because its node was lost (one; " in one for one in told)
+    assert any("1 run was reported after its attempt had been given up (one; " in one for one in told)
     assert any("are equal except for their names" in one and "one, copy" in one for one in told)
     assert any("(dst_overlap both): other" in one for one in told)
     assert len(patient.worst("runs-twice", "--job", "other")) == 1
     missing = patient.detent("doctor", "--database-url", patient.url, "--story", "stuck", "--job", "nobody")
     assert missing.code == 3
+
+
+def test_attempts_whose_lease_ended_are_reported_with_how_to_keep_it(patient: Patient) -> None:
+    patient.job(1, "one")
+    for number, outcome in enumerate(("lost", "stale", "stale"), 1):
+        patient.do(
+            "INSERT INTO attempts (job, scheduled_at, serial, token, finished_at, attempt, outcome, node)"
+            f" VALUES (1, date_trunc('second', now()), {number // 3}, {number}, now(), 1, '{outcome}', -7)"
+        )
+    found = [one for one in patient.story("runs-twice") if one["status"] == "warn"]
+    assert len(found) == 2 and all("--callback" in one["advice"] and "node" not in one["advice"] for one in found)
+    told = " ".join(one["found"] for one in found)
+    assert "1 run was started again because neither a heartbeat nor its end came in time (one; " in told
+    assert "2 runs were reported after their attempt had been given up (one; " in told
 
 
 def test_a_run_that_failed_once_and_was_not_retried_is_not_called_retried(patient: Patient) -> None:
