@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable
-from datetime import timedelta
+from datetime import datetime, timedelta
 from typing import Any, NamedTuple
 
 import pytest
 
+from detent.contract.alert_rule import AlertRule
+from detent.domain.alert_rule import QuietHours
 from detent.jobs import JobOperations
+from detent.jobs.alert_rules import AlertRuleCommands
 from detent.jobs.automatic import ITSELF
 from tests.alerts.desk import AlertDesk
 from tests.observability.receiver import Receiver
@@ -193,6 +196,68 @@ async def test_quiet_hours_that_end_let_one_message_go(desk: AlertDesk, receiver
     assert (
         receiver.messages[0].document["data"]["message"].startswith("Over again: 6 dead runs of 3 jobs (a, b, c) since")
     )
+
+
+def hours_around(now: datetime, end: int = 3) -> dict[str, str]:
+    """Quiet hours of which an hour has passed, and so many are left."""
+    return {"start": f"{now - timedelta(hours=1):%H:%M}", "end": f"{now + timedelta(hours=end):%H:%M}"}
+
+
+async def change_quiet_hours(desk: AlertDesk, hours: dict[str, str] | None) -> AlertRule:
+    made = None if hours is None else QuietHours(hours["start"], hours["end"])
+    return await AlertRuleCommands(desk.store).edit("ops", {"quiet_hours": made}, tenant=1, by="a test")
+
+
+async def test_messages_that_quiet_hours_hold_are_sent_when_these_are_removed(
+    desk: AlertDesk, receiver: Receiver
+) -> None:
+    now = await desk.sql.fetchval("SELECT now()")
+    rule = await desk.rule(receiver={"type": "webhook", "url": receiver.url}, quiet_hours=hours_around(now))
+    assert rule.held_until is None
+    await desk.dies(await desk.job("a"), 2)
+    await desk.passed()
+    held = (await AlertRuleCommands(desk.store).get("ops", tenant=1)).held_until
+    assert held is not None and f"{held:%H:%M}" == hours_around(now)["end"]
+    shorter = await change_quiet_hours(desk, hours_around(now, end=2))
+    await desk.passed()
+    assert receiver.messages == [] and shorter.held_until is None
+    held = (await AlertRuleCommands(desk.store).get("ops", tenant=1)).held_until
+    assert held is not None and f"{held:%H:%M}" == hours_around(now, end=2)["end"]
+    assert (await change_quiet_hours(desk, None)).held_until is None
+    await desk.passed()
+    assert receiver.events() == ["opened"]
+
+
+async def test_what_was_over_again_in_quiet_hours_is_reported_when_these_are_removed(
+    desk: AlertDesk, receiver: Receiver
+) -> None:
+    now = await desk.sql.fetchval("SELECT now()")
+    await desk.rule(receiver={"type": "webhook", "url": receiver.url}, quiet_hours=hours_around(now))
+    job = await desk.job("a")
+    await desk.dies(job)
+    await desk.passed()
+    await desk.succeeds(job)
+    for _ in range(2):
+        await desk.passed()
+    await change_quiet_hours(desk, None)
+    await desk.passed()
+    assert receiver.events() == ["passed"]
+
+
+async def test_a_change_of_quiet_hours_keeps_the_time_in_which_events_are_grouped(
+    desk: AlertDesk, receiver: Receiver
+) -> None:
+    now = await desk.sql.fetchval("SELECT now()")
+    hours = hours_around(now)
+    await desk.rule(receiver={"type": "webhook", "url": receiver.url}, quiet_hours=hours, group_seconds=600)
+    await desk.dies(await desk.job("a"))
+    await desk.passed()
+    due = await desk.sql.fetchval("SELECT flush_at FROM alerts")
+    await desk.sql.execute("UPDATE alerts SET flush_at = flush_at + interval '2 hours'")
+    await change_quiet_hours(desk, None)
+    await desk.passed()
+    assert await desk.sql.fetchval("SELECT flush_at FROM alerts") == due
+    assert receiver.messages == []
 
 
 async def test_a_rule_by_job_opens_and_closes_an_alert_for_each(desk: AlertDesk, receiver: Receiver) -> None:

@@ -227,6 +227,63 @@ def test_a_node_that_is_draining_is_reported(patient: Patient) -> None:
     assert "host1 is draining: it leads nothing and claims no runs." in patient.checks()["draining"]["found"]
 
 
+CIRCUIT = (
+    """'[{{"tenant": 1, "host": "example.org", "port": 443, "put_off": 3, "error": "No connection: refused","""
+    """ "opened_at": "2030-01-31T12:00:00Z", "next_probe_at": "{again}"}}]'"""
+)
+
+
+def worker_with_circuit(patient: Patient, number: int, again: str, expires: str = "+ interval '1 hour'") -> None:
+    patient.do(
+        "INSERT INTO nodes (node, ttl, expires_at, host, pid, roles, version, tzdata, circuits)"
+        f" VALUES ({number}, '1 hour', now() {expires}, 'host1', 1, '{{scheduler,worker}}', '0', '2026f',"
+        f" {CIRCUIT.format(again=again)})"
+    )
+
+
+def test_a_host_that_does_not_answer_is_reported_once_with_when_it_is_called_again(patient: Patient) -> None:
+    worker_with_circuit(patient, 1, "2999-01-31T12:00:30Z", expires="- interval '1 hour'")
+    assert "hosts" not in patient.checks()
+    for number in (2, 3):
+        worker_with_circuit(patient, number, f"2999-01-31T12:00:{number * 10}Z")
+    hosts = [check for check in patient.examine()[1]["checks"] if check["check"] == "hosts"]
+    assert [check["status"] for check in hosts] == ["warn"]
+    assert hosts[0]["found"] == (
+        "example.org:443 does not answer since 2030-01-31 12:00:00 UTC: runs that call it wait, and use up no attempt."
+        " It is called again at 12:00:20 UTC."
+    )
+    assert "Check that host" in hosts[0]["advice"]
+
+
+def test_runs_of_a_host_that_does_not_answer_are_called_stuck_with_the_host(patient: Patient) -> None:
+    worker_with_circuit(patient, 1, "2020-01-31T12:00:30Z")
+    patient.job(1, "waits")
+    patient.job(2, "elsewhere", target={"type": "http", "url": "https://example.net/"})
+    patient.run(1)
+    patient.run(2)
+    (waiting,) = [one for one in patient.story("stuck") if "for a host" in one["found"]]
+    assert waiting["found"] == (
+        "1 run waits for a host (waits). example.org:443 does not answer since 2030-01-31 12:00:00 UTC: runs that call"
+        " it wait, and use up no attempt. It is called again with the next run that is due."
+    )
+    assert waiting["advice"].endswith("The last call failed: No connection: refused")
+    assert not any("for a host" in found for found in patient.worst("stuck", "--job", "elsewhere"))
+
+
+def test_ticks_skipped_for_a_host_that_does_not_answer_are_reported_with_it(patient: Patient) -> None:
+    worker_with_circuit(patient, 1, "2999-01-31T12:00:30Z")
+    for number, url in ((1, URL), (2, "https://example.net/")):
+        patient.job(number, f"job{number}", target={"type": "http", "url": url})
+        patient.do(
+            "INSERT INTO run_history (job, scheduled_at, finished_at, serial, revision, status, reason)"
+            f" VALUES ({number}, now() - interval '1 hour', now(), 0, 1, 4, 'overlap')"
+        )
+    for job, named in (("job1", True), ("job2", False)):
+        (skipped,) = [one for one in patient.story("never-ran", "--job", job) if "1 tick skipped" in one["found"]]
+        assert skipped["advice"].startswith("example.org:443 does not answer") is named
+        assert skipped["advice"].endswith("allow overlap with concurrent_policy ALLOW.")
+
+
 def test_a_job_that_ran_twice_is_explained(patient: Patient) -> None:
     assert patient.worst("runs-twice") == []
     patient.job(1, "one")
@@ -239,12 +296,27 @@ def test_a_job_that_ran_twice_is_explained(patient: Patient) -> None:
         )
     told = patient.worst("runs-twice")
     assert len(told) == 6
-    assert any("their node was lost" in one for one in told)
+    assert any("1 run was started again because its node was lost (one; " in one for one in told)
+    assert any("1 run was reported after its attempt had been given up (one; " in one for one in told)
     assert any("are equal except for their names" in one and "one, copy" in one for one in told)
     assert any("(dst_overlap both): other" in one for one in told)
     assert len(patient.worst("runs-twice", "--job", "other")) == 1
     missing = patient.detent("doctor", "--database-url", patient.url, "--story", "stuck", "--job", "nobody")
     assert missing.code == 3
+
+
+def test_attempts_whose_lease_ended_are_reported_with_how_to_keep_it(patient: Patient) -> None:
+    patient.job(1, "one")
+    for number, outcome in enumerate(("lost", "stale", "stale"), 1):
+        patient.do(
+            "INSERT INTO attempts (job, scheduled_at, serial, token, finished_at, attempt, outcome, node)"
+            f" VALUES (1, date_trunc('second', now()), {number // 3}, {number}, now(), 1, '{outcome}', -7)"
+        )
+    found = [one for one in patient.story("runs-twice") if one["status"] == "warn"]
+    assert len(found) == 2 and all("--callback" in one["advice"] and "node" not in one["advice"] for one in found)
+    told = " ".join(one["found"] for one in found)
+    assert "1 run was started again because neither a heartbeat nor its end came in time (one; " in told
+    assert "2 runs were reported after their attempt had been given up (one; " in told
 
 
 def test_a_run_that_failed_once_and_was_not_retried_is_not_called_retried(patient: Patient) -> None:

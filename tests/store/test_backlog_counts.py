@@ -108,6 +108,15 @@ async def test_the_doctor_reports_on_demand_runs_that_wait_for_a_worker(verbs: S
     assert await look.fetch(statements.doctor.WAITING.text, *arguments) == []
 
 
+async def test_the_doctor_counts_on_demand_runs_by_what_they_call(look: Any, task: int) -> None:
+    asked = (statements.doctor.WAITING_TARGETS.text, [1], None, 2, timedelta(minutes=2))
+    (row,) = await look.fetch(*asked)
+    assert (row["tenant"], row["runs"], row["names"], row["jobs"]) == (1, 4, ["mail"], 1)
+    assert await look.fetch(asked[0], [2], *asked[2:]) == []
+    await look.execute("UPDATE jobs SET status = 'paused' WHERE job = $1", task)
+    assert await look.fetch(*asked) == []
+
+
 async def test_the_doctor_finds_a_run_in_two_tables(verbs: Store, look: Any, task: int) -> None:
     async def both() -> int:
         found: int = await look.fetchval(statements.doctor.LIVE_AND_FINISHED.text, None, 1000)

@@ -572,6 +572,9 @@ async def test_what_is_on_record_tells_a_repeated_report_from_a_late_one(look: A
     assert await verbs.pull.recorded(MINE, RunKey(held.job, LONG_AGO, 5), held.token) is None
 
 
+LEASE_ENDED = "the lease ended without a word from its worker; it may not have started"
+
+
 async def test_a_late_report_is_kept_with_the_attempt_that_was_given_up(look: Any, verbs: Store, worker: int) -> None:
     held = await claimed(look, verbs, worker)
     await run_out(look)
@@ -579,7 +582,7 @@ async def test_a_late_report_is_kept_with_the_attempt_that_was_given_up(look: An
     assert await verbs.pull.settle(MINE, [success(held)]) == [None]
     for _ in range(2):
         await verbs.pull.record_stale(held.key, held.token, "refused: succeeded")
-    assert await attempts(look) == [(held.token, -worker, 1, "stale", "refused: succeeded")]
+    assert await attempts(look) == [(held.token, -worker, 1, "stale", f"{LEASE_ENDED}; refused: succeeded")]
     await verbs.pull.record_stale(held.key, held.token + 77, "refused: succeeded")
     assert len(await attempts(look)) == 1, "a token that never was leaves no trace"
 

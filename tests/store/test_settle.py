@@ -271,14 +271,14 @@ async def test_a_stale_result_is_kept_and_changes_nothing_else(look: Any, verbs:
     assert await verbs.live_runs.committed([late.claim]) == [False], "a stale result is not a settled one"
 
 
-async def test_a_stale_result_takes_the_place_of_the_lost_attempt_it_belongs_to(look: Any, verbs: Store) -> None:
+async def test_a_stale_result_is_added_to_the_lost_attempt_it_belongs_to(look: Any, verbs: Store) -> None:
     claim = await held(look, started_at=LONG_AGO)
     await verbs.nodes.leave(NODE)
     await verbs.nodes.rescue(NODE)
     assert [row[3] for row in await attempts(look)] == ["lost"]
     await verbs.live_runs.record_stale(NODE, [success(claim)])
     await verbs.live_runs.record_stale(NODE, [success(claim)])
-    assert await attempts(look) == [(1, TOKEN, 1, "stale", "refused: succeeded")]
+    assert await attempts(look) == [(1, TOKEN, 1, "stale", "the node that ran it was lost; refused: succeeded")]
 
 
 async def test_a_stale_result_never_overwrites_a_settled_attempt(look: Any, verbs: Store) -> None:

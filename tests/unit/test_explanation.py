@@ -98,6 +98,21 @@ def test_every_attempt_of_a_run_is_reported() -> None:
     assert "Attempt 4 started 6 min 40 s after the tick" in text
 
 
+def test_an_attempt_that_was_given_up_says_so_and_which_late_report_was_refused() -> None:
+    silent = "The target accepted the run and sent neither a heartbeat nor the end of the run within 2 s."
+    made = run(
+        "dead",
+        attempt(1, "stale", 0.004, 6, f"{silent} refused: succeeded", node="callback:a"),
+        attempt(2, "stale", 60, 5, "refused: failed"),
+        attempt(3, "lost", 90, 6, silent, node="callback:a"),
+    )
+    text = told(**outcome("dead"), run=made)
+    assert f" and was given up after 6.0 s; a later report that it succeeded was refused: {silent}" in text
+    assert " and was given up after 5.0 s; a later report that it failed was refused. " in text
+    assert f" and was given up after 6.0 s: {silent}" in text
+    assert "reassigned" not in text and "its node" not in text
+
+
 @pytest.mark.parametrize(
     ("status", "words"),
     [

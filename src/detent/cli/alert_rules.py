@@ -37,6 +37,11 @@ def _filters(rule: Item) -> str:
     return ", ".join(parts) or "all jobs"
 
 
+def _held(rule: Item) -> str:
+    until = times.local_both(rule.get("held_until"), times.now())
+    return until and f"{until}, the end of the quiet hours: messages wait"
+
+
 def _state(rule: Item) -> str:
     return "enabled" if rule["enabled"] else "disabled"
 
@@ -147,6 +152,7 @@ def get(name: str) -> None:
         Field("quiet_hours", "Quiet hours", quiet),
         Field("state", "State", _state(rule)),
         Field("open_alerts", "Open alerts", rule["open_alerts"]),
+        Field("held_until", "Held until", rule.get("held_until"), _held(rule)),
         Field("last_sent_at", "Last sent", rule["last_sent_at"], times.local_both(rule["last_sent_at"], times.now())),
         Field("last_error", "Last error", rule["last_error"]),
     )

@@ -13,9 +13,9 @@ from detent.contract.cluster import (
     Elections,
     FormerNode,
     Lag,
-    NodeCircuit,
     NodeTakeOver,
 )
+from detent.domain.circuits import SilentHost, silent_hosts
 from detent.domain.counts import plural
 
 CLOCK_OFFSET_MS = 200
@@ -51,13 +51,14 @@ def problems(
     held: ClusterHold | None,
     lag: Lag,
     *,
+    now: datetime,
     former: Sequence[FormerNode] = (),
     original: bool = True,
     aside: int = 0,
 ) -> list[str]:
     """`original`: the database has the identity that an operator last confirmed. `aside`: how many jobs are set aside
     because their ticks cannot be fired."""
-    found = findings(nodes, partitions, elections, held, lag, former=former, original=original, aside=aside)
+    found = findings(nodes, partitions, elections, held, lag, now=now, former=former, original=original, aside=aside)
     return [each.sentence for each in found]
 
 
@@ -68,6 +69,7 @@ def findings(
     held: ClusterHold | None,
     lag: Lag,
     *,
+    now: datetime,
     former: Sequence[FormerNode] = (),
     original: bool = True,
     aside: int = 0,
@@ -83,7 +85,7 @@ def findings(
         "clocks": _clocks(present),
         "differences": _differences(present),
         "aside": iter([set_aside(aside)] if aside else []),
-        "circuits": _circuits(present),
+        "circuits": _circuits(present, now),
     }
     found = [Finding(kind, sentence) for kind, sentences in by_kind.items() for sentence in sentences]
     return [*found, *_lost(former)]
@@ -95,21 +97,18 @@ def set_aside(jobs: int) -> str:
     return f"{which} cannot be fired. The leader retries at least every ten minutes."
 
 
-def _circuits(present: Sequence[ClusterNode]) -> Iterator[str]:
-    """One sentence for a host, however many nodes call it."""
-    by_host: dict[tuple[str, int], list[NodeCircuit]] = {}
-    for node in present:
-        for circuit in node.circuits or ():
-            by_host.setdefault((circuit.host, circuit.port), []).append(circuit)
-    for (host, port), circuits in list(by_host.items())[:FEW]:
-        since, again = min(each.opened_at for each in circuits), min(each.next_probe_at for each in circuits)
-        peer = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
-        yield (
-            f"{peer} does not answer since {since:%Y-%m-%d %H:%M:%S} UTC: runs that call it wait, and use up no "
-            f"attempt. It is called again at {again:%H:%M:%S} UTC."
-        )
-    if len(by_host) > FEW:
-        yield f"{plural(len(by_host) - FEW, 'more host does', 'more hosts do')} not answer."
+def _circuits(present: Sequence[ClusterNode], now: datetime) -> Iterator[str]:
+    circuits = [circuit for node in present for circuit in node.circuits or ()]
+    yield from silent_sentences([SilentHost(c.host, c.port, c.opened_at, c.next_probe_at) for c in circuits], now)
+
+
+def silent_sentences(circuits: Sequence[SilentHost], now: datetime) -> Iterator[str]:
+    """One sentence for a host, and one for all beyond some."""
+    hosts = silent_hosts(circuits)
+    for host in hosts[:FEW]:
+        yield host.sentence(now)
+    if len(hosts) > FEW:
+        yield f"{plural(len(hosts) - FEW, 'more host does', 'more hosts do')} not answer."
 
 
 def _copy(original: bool) -> Iterator[str]:

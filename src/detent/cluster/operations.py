@@ -13,7 +13,7 @@ from detent.cluster.diagnosis import Tenure
 from detent.contract.cluster import Cluster, ClusterHold, ClusterNode, FormerNode, NodeCircuit, NodeTakeOver, Throughput
 from detent.domain.identity import node_name, node_number
 from detent.errors import DetentError, NotFound
-from detent.runtime.clock import monotonic
+from detent.runtime.clock import monotonic, wall
 from detent.store import Store
 from detent.store.db import LockTimeout, Row
 
@@ -49,7 +49,15 @@ class ClusterOperations:
             lag=lag,
             throughput=await self._throughput() if operator and throughput else None,
             problems=diagnosis.problems(
-                nodes, partitions, elections, hold, lag, former=former, original=original, aside=set_aside
+                nodes,
+                partitions,
+                elections,
+                hold,
+                lag,
+                now=wall(),
+                former=former,
+                original=original,
+                aside=set_aside,
             ),
         )
 

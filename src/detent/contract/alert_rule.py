@@ -12,8 +12,9 @@ from detent.domain.alerts import MessageEvent
 
 
 class AlertRule(Struct, frozen=True, kw_only=True):
-    """A rule that reports events of jobs. `open_alerts` are those whose jobs have not recovered. `last_error` is why
-    its last message was not delivered."""
+    """A rule that reports events of jobs. `open_alerts` are those whose jobs have not recovered. `held_until` is
+    when the quiet hours end that hold messages about them; null if none is held. `last_error` is why its last message
+    was not delivered."""
 
     name: str
     events: list[EventKind]
@@ -36,6 +37,7 @@ class AlertRule(Struct, frozen=True, kw_only=True):
     created_by: str | None
     changed_at: Instant
     changed_by: str | None
+    held_until: Instant | None = None
 
 
 class AlertMessage(Struct, frozen=True, kw_only=True):

@@ -13,7 +13,7 @@ from detent.dashboard.figures import last_hour
 from detent.dashboard.incidents import OpenIncident, describe_incident
 from detent.dashboard.page import PageRequest
 from detent.domain.counts import plural
-from detent.runtime.clock import monotonic
+from detent.runtime.clock import monotonic, wall
 from detent.store.jobs import DEFAULT_TENANT
 
 LATE_SECONDS = 5.0
@@ -161,10 +161,11 @@ async def find_problems(page: PageRequest) -> ProblemReport:
 
 
 def of_cluster(cluster: Cluster) -> list[ProblemCard]:
-    copy = diagnosis.findings([], [], cluster.elections, None, cluster.lag, original=False)[0].sentence
+    now = wall()
+    copy = diagnosis.findings([], [], cluster.elections, None, cluster.lag, now=now, original=False)[0].sentence
     found = diagnosis.findings(
         cluster.nodes, cluster.partitions, cluster.elections, cluster.held, cluster.lag,
-        former=cluster.former_nodes, original=copy not in cluster.problems,
+        now=now, former=cluster.former_nodes, original=copy not in cluster.problems,
     )  # fmt: skip
     minor = {"clocks", "differences", "lost", "circuits"}
     return [

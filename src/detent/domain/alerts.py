@@ -58,6 +58,19 @@ class AlertState(NamedTuple):
     fresh: bool
 
 
+class WaitingAlert(NamedTuple):
+    """An open alert whose next look lies ahead. `fresh_at`: an event that is not reported yet; `recovered_at`: when the
+    last job that has recovered did."""
+
+    alert: int
+    calm: bool
+    messages: int
+    last_message_at: datetime | None
+    opened_at: datetime
+    fresh_at: datetime | None
+    recovered_at: datetime | None
+
+
 class Pause(NamedTuple):
     """Look again at `until`; NEVER: when something happens."""
 
@@ -125,11 +138,20 @@ def message_due(rule: AlertRuleFields, now: datetime, messages: int, last_messag
     return max(now + group, last_message_at + max(spacing, LEAST_SPACING))
 
 
+def due_without_quiet(rule: AlertRuleFields, alert: WaitingAlert) -> datetime:
+    """When to look at the alert again, whatever its rule's quiet hours were; `next_step` knows those it has now."""
+    last = alert.last_message_at
+    began = alert.opened_at if last is None else alert.fresh_at or last
+    if alert.calm:
+        return _calm_until(rule, last, alert.recovered_at or began)
+    return message_due(rule, began, alert.messages, last)
+
+
 def next_step(rule: AlertRuleFields, alert: AlertState, now: datetime) -> Pause | Send:
     """What to do with an alert that is due, or whose last job has recovered."""
     over = alert.unrecovered == 0
     if over and not alert.calm and (alert.flush_at > now or alert.messages):
-        return Pause(_after_quiet(rule, alert.severity, _calm_until(rule, alert, now)), calm=True)
+        return Pause(_after_quiet(rule, alert.severity, _calm_until(rule, alert.last_message_at, now)), calm=True)
     open_again = _after_quiet(rule, alert.severity, now)
     if open_again > now:
         return Pause(open_again, calm=over)
@@ -140,10 +162,10 @@ def next_step(rule: AlertRuleFields, alert: AlertState, now: datetime) -> Pause 
     return Pause(NEVER)
 
 
-def _calm_until(rule: AlertRuleFields, alert: AlertState, now: datetime) -> datetime:
-    """How long no event may come until the alert is over."""
-    calm = now + timedelta(seconds=rule.group_seconds)
-    return calm if alert.last_message_at is None else max(calm, alert.last_message_at + LEAST_SPACING)
+def _calm_until(rule: AlertRuleFields, last_message_at: datetime | None, since: datetime) -> datetime:
+    """How long no event may come until the alert is over, whose last job recovered then."""
+    calm = since + timedelta(seconds=rule.group_seconds)
+    return calm if last_message_at is None else max(calm, last_message_at + LEAST_SPACING)
 
 
 def _close(rule: AlertRuleFields, alert: AlertState) -> Send:

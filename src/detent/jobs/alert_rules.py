@@ -17,7 +17,7 @@ from detent.domain.alert_rule import (
     check_rule_name,
     rule_references,
 )
-from detent.domain.alerts import trial_content
+from detent.domain.alerts import quiet_until, trial_content
 from detent.errors import Conflict, NotFound, UsageError
 from detent.store import Store
 from detent.store.alert_rules import StoredRule, UnreadableRule
@@ -123,5 +123,11 @@ def _missing(fields: AlertRuleFields, error: MissingSecrets) -> UsageError:
 
 def _shape(rule: StoredRule, read: AlertRuleFields) -> AlertRule:
     fields = {name: getattr(read, name) for name in AlertRuleFields.__struct_fields__}
-    own = {name: getattr(rule, name) for name in StoredRule._fields if name != "fields"}
-    return AlertRule(**fields, **own)
+    own = {name: getattr(rule, name) for name in StoredRule._fields if name not in ("fields", "waits_until", "at")}
+    return AlertRule(**fields, **own, held_until=_held_until(rule, read))
+
+
+def _held_until(rule: StoredRule, fields: AlertRuleFields) -> datetime | None:
+    """The end of the quiet hours, if an open alert waits for it."""
+    end = None if fields.quiet_hours is None else quiet_until(fields.quiet_hours, rule.at)
+    return end if end is not None and rule.waits_until is not None and rule.waits_until >= end else None

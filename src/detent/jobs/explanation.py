@@ -13,6 +13,7 @@ from typing import NamedTuple
 
 from detent.contract.cluster import ClusterHold
 from detent.contract.run import Attempt, Run
+from detent.domain.attempt_words import end_of_attempt
 from detent.domain.callbacks import WORKER_PREFIX
 from detent.domain.counts import plural
 from detent.domain.ledger import CATCHING_UP, DUE, PAUSED, Entry
@@ -350,17 +351,9 @@ class TickNarrator:
         started = "" if attempt.started_at is None else f" started {self._after_tick(attempt.started_at)}"
         node = f" on node {attempt.node}" if attempt.node else ""
         took = "" if attempt.started_at is None else f" after {span(attempt.finished_at - attempt.started_at)}"
-        outcome = {
-            "succeeded": "succeeded",
-            "failed": "failed",
-            "timeout": "timed out",
-            "lost": "was lost with its node",
-            "stale": "was rejected, because the run had been reassigned",
-            "cancelled": "was cancelled",
-        }[attempt.outcome]
-        error = f": {attempt.error}" if attempt.error else ""
+        end = end_of_attempt(attempt.outcome, attempt.node, attempt.error, took)
         joined = " and" if started else ""
-        return f"Attempt {attempt.attempt}{started}{node}{joined} {outcome}{took}{error}".rstrip(".") + "."
+        return f"Attempt {attempt.attempt}{started}{node}{joined} {end}".rstrip(".") + "."
 
     def _after_tick(self, moment: datetime) -> str:
         late = moment - self.facts.at

@@ -8,6 +8,7 @@ from urllib.parse import urlsplit
 
 from detent.contract.run import Run
 from detent.domain.callbacks import WORKER_PREFIX
+from detent.domain.circuits import SilentHost
 from detent.domain.identity import RunKey
 from detent.domain.serving import Unserved, WaitingPlace, place_of, unserved_sentence
 from detent.domain.states import RunStatus
@@ -57,19 +58,19 @@ class ServingCheck:
         place = place_of(facts.queue, facts.needs or "")
         return facts._replace(lack=await self.lack(place, tenant=tenant, connect=connect))
 
-    async def put_off(self, job: int, wait: timedelta, *, first: bool) -> str | None:
+    async def put_off(self, job: int, now: datetime, not_before: datetime, *, first: bool) -> str | None:
         """Why a run of this job that waits for a time does so, if it is because the host that the job calls does not
         answer, or has as many calls as the job allows. `first`: it waits for no retry."""
         for circuit in await self._store.nodes.circuits(job):
             if circuit.url is not None and calls_host(circuit.url, circuit.host, circuit.port):
-                peer = f"[{circuit.host}]" if ":" in circuit.host else circuit.host
+                host = SilentHost(circuit.host, circuit.port, circuit.opened_at, circuit.next_probe_at)
                 return (
-                    f"{peer}:{circuit.port} does not answer since {circuit.opened_at:%H:%M:%S} UTC: runs wait, and use"
-                    f" up no attempt, until it does. It is called again at {circuit.next_probe_at:%H:%M:%S} UTC; this"
-                    f" run may start in {span(wait)}. The last call failed: {circuit.error}"
+                    f"{host.peer} does not answer since {host.opened_at:%H:%M:%S} UTC: runs wait, and use up no"
+                    f" attempt, until it does. {host.next_call(now)}; this run may start in {span(not_before - now)}."
+                    f" The last call failed: {circuit.error}"
                 )
         limit = await self._store.explanations.host_limit(job) if first else None
-        return None if limit is None else _host_limit_sentence(limit["url"], limit["calls"], wait)
+        return None if limit is None else _host_limit_sentence(limit["url"], limit["calls"], not_before - now)
 
     async def callback_wait(self, run: Run, key: RunKey, *, tenant: int = DEFAULT_TENANT) -> str | None:
         """Since when and until when a run waits for the callback of its target; None: it does not."""
@@ -92,7 +93,7 @@ class ServingCheck:
             waits = facts.place is not None and facts.owner is None
             if waits and facts.not_before is not None and facts.not_before > facts.now and not facts.held:
                 returned = facts.not_before > run.scheduled_at and facts.attempt == 1 and not facts.paced
-                why = await self.put_off(key.job, facts.not_before - facts.now, first=returned)
+                why = await self.put_off(key.job, facts.now, facts.not_before, first=returned)
                 if why is not None:
                     return why
             return RunNarrator(run, facts).waits() if waits else None
@@ -100,8 +101,8 @@ class ServingCheck:
         if row is None:
             return None
         if row["not_before"] > row["now"] and not (row["held"] or row["suspended"] or row["behind"]):
-            wait = row["not_before"] - row["now"]
-            return await self.put_off(key.job, wait, first=row["attempt"] == 1) or _before_workers(row)
+            why = await self.put_off(key.job, row["now"], row["not_before"], first=row["attempt"] == 1)
+            return why or _before_workers(row)
         place = place_of(row["queue"], row["needs"])
         return _before_workers(row) or await self.lack(place, tenant=tenant, connect=connect) or _in_line(row)
 

@@ -10,6 +10,7 @@ import msgspec
 
 from detent.contract.alert_rule import AlertMessage
 from detent.domain.alert_rule import AlertRuleFields, stored_references
+from detent.domain.alerts import WaitingAlert, due_without_quiet
 from detent.domain.audit_event import NewEvent, changed
 from detent.store import sql
 from detent.store.audit_log import record
@@ -28,8 +29,9 @@ class UnreadableRule(Exception):  # noqa: N818 - it says what the rule is
 
 
 class StoredRule(NamedTuple):
-    """A rule as it is stored; without `fields` if a newer version wrote it. `last_error` is of its last message; None:
-    that was sent, or no try has failed."""
+    """A rule as it is stored, read `at`; without `fields` if a newer version wrote it. `waits_until`: the last time for
+    which one of its open alerts waits. `last_error` is of its last message; None: that was sent, or no try has
+    failed."""
 
     name: str
     fields: AlertRuleFields | None
@@ -38,6 +40,8 @@ class StoredRule(NamedTuple):
     changed_at: datetime
     changed_by: str | None
     open_alerts: int
+    waits_until: datetime | None
+    at: datetime
     last_sent_at: datetime | None
     last_error: str | None
 
@@ -73,6 +77,8 @@ class AlertRuleStore:
             after = edit(before)
             await keep(connection, tenant, stored_references(after))
             await connection.fetch(sql.alert_rule.CHANGE.text, locked[0]["rule"], *_columns(after), by)
+            if after.quiet_hours != before.quiet_hours:
+                await _decide_anew(connection, locked[0]["rule"], after)
             facts = changed(_facts(before), _facts(after))
             await record(connection, NewEvent("alert-rule.change", tenant, "alert-rule", name, name, *facts))
             return True
@@ -121,6 +127,14 @@ class AlertRuleStore:
         """The last messages of a rule, the newest first."""
         rows = await self._database.fetch(PoolName.REQUEST, sql.alert_rule.LIST_MESSAGES, tenant, name, limit)
         return [_message(row) for row in rows]
+
+
+async def _decide_anew(connection: Connection, rule: int, fields: AlertRuleFields) -> None:
+    """Alerts may wait for the end of quiet hours that the rule, which is locked, no longer has."""
+    rows = await connection.fetch(sql.alert.LIST_WAITING.text, rule)
+    due = [(row["alert"], due_without_quiet(fields, WaitingAlert(*row.values()))) for row in rows]
+    if due:
+        await connection.fetch(sql.alert.BRING_FORWARD.text, *map(list, zip(*due, strict=True)))
 
 
 def readable_rule(row: Row) -> AlertRuleFields | None:

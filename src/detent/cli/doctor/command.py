@@ -125,7 +125,7 @@ async def _examine_database(
 
 
 async def _cluster(doctor: Doctor, settings: Settings) -> list[CheckResult]:
-    from detent.cli.doctor import cluster, database, identity, secrets, transport, unfired
+    from detent.cli.doctor import cluster, database, hosts, identity, secrets, transport, unfired
     from detent.cli.doctor.missing import OVERDUE
     from detent.store import sql
 
@@ -146,6 +146,7 @@ async def _cluster(doctor: Doctor, settings: Settings) -> list[CheckResult]:
     found += await unfired.check_jobs(doctor)
     ever, valid = (await doctor.one(sql.key.FIND_ANY))["found"], (await doctor.one(sql.key.FIND_ANY_VALID))["found"]
     found.append(cluster.check_keys(ever, valid))
+    found += hosts.check_hosts(await doctor.ask(sql.doctor.CIRCUITS))
     found += cluster.check_calls(await doctor.one(sql.doctor.REFUSED_CALLS, cluster.NEWEST_DEAD))
     found += cluster.check_dead_letters(await doctor.one(sql.dead_letter_topic.READ_FAILING, cluster.MOST_LETTERS))
     found += cluster.check_notices(await doctor.one(sql.notice.READ_FAILING, cluster.MOST_LETTERS))

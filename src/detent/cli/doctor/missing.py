@@ -7,6 +7,7 @@ from functools import partial
 
 from detent.cli import times
 from detent.cli.doctor.cluster import check_nodes, check_partitions
+from detent.cli.doctor.hosts import hosts_of_skipped
 from detent.cli.doctor.results import Case, number, some
 from detent.cli.doctor.unfired import check_jobs
 from detent.domain.job import TASK_NEEDS
@@ -120,7 +121,12 @@ async def _not_run(case: Case) -> None:
         names = some(row["names"], 0)
         since = times.relative(times.written(row["latest"]), times.now())
         text = f"{number(row['ticks'], 'tick')} {word}: {why} ({names}; the latest {since})."
-        case.add("warn", text, REASONS.get(why.partition(":")[0], "`detent run list --status missed` lists them."))
+        advice = REASONS.get(why.partition(":")[0], "`detent run list --status missed` lists them.")
+        silent = await hosts_of_skipped(case, SINCE) if why == "overlap" else []
+        if silent:
+            verb = "does" if len(silent) == 1 else "do"
+            advice = f"{some(silent[:3], len(silent))} {verb} not answer, so runs wait: check that first. {advice}"
+        case.add("warn", text, advice)
 
 
 async def _history(case: Case) -> None:

@@ -1,11 +1,13 @@
-"""Complaint: runs are stuck. Checks runs claimed for too long, runs of lost nodes, and runs without a worker."""
+"""Complaint: runs are stuck. Checks runs claimed for too long, runs of lost nodes, and runs that wait for a worker or
+for a host that does not answer.
+"""
 
 from __future__ import annotations
 
 from functools import partial
 
 from detent.cli import times
-from detent.cli.doctor import missing
+from detent.cli.doctor import hosts, missing
 from detent.cli.doctor.results import Case, number
 from detent.store import sql
 
@@ -14,6 +16,7 @@ async def check(case: Case) -> None:
     await case.check("runs claimed for longer than twice their timeout", partial(_held, case))
     await case.check("runs of lost nodes", partial(_orphans, case))
     await case.check("runs that wait for a worker", partial(missing.waiting, case))
+    await case.check("runs that wait for a host that does not answer", partial(hosts.waiting, case))
 
 
 async def _held(case: Case) -> None:

@@ -15,20 +15,32 @@ SINCE = timedelta(days=7)
 # Waiting runs that are compared with history: a probe for each.
 CHECKED = 50_000
 KEY = "Let the target deduplicate by the idempotency key: it is the same for all attempts of a run"
+LEASES = "Let the worker or the target send heartbeats, or raise the lease: that of a callback with --callback."
 
 OUTCOMES = {
     "lost": (
-        "started again because their node was lost",
+        "started again because {its} node was lost",
         f"{KEY}. Where that is not possible, set delivery to at_most_once.",
     ),
     "timeout": (
-        "retried after their timeout, while the target may still have been working",
+        "retried after {its} timeout, while the target may still have been working",
         f"Raise timeout_seconds above the longest run. {KEY}.",
     ),
     "failed": ("retried after a failure", f"{KEY}; or set max_retries to 0."),
     "stale": (
-        "reported by a worker that had lost them to another worker",
+        "reported after {its} attempt had been given up",
         "The late report was refused, but its effects in the target remain. Check that node for pauses.",
+    ),
+}
+# Of pull workers, and of targets that report by a callback: their lease ended, and no node was lost.
+OF_LEASES = {
+    "lost": (
+        "started again because neither a heartbeat nor {its} end came in time",
+        f"{LEASES} {KEY}.",
+    ),
+    "stale": (
+        "reported after {its} attempt had been given up",
+        f"The late report was refused, but its effects in the target remain. {LEASES}",
     ),
 }
 
@@ -50,12 +62,11 @@ async def _both(case: Case) -> None:
 
 async def _attempts(case: Case) -> None:
     for row in await case.doctor.ask(sql.doctor.ATTEMPTS, SINCE, case.number):
-        if row["outcome"] in OUTCOMES:
-            what, advice = OUTCOMES[row["outcome"]]
-            of = some(row["names"], 0)
-            case.add(
-                "warn", f"{number(row['runs'], 'run', 'were')} {what} ({of}; the latest {_ago(row['latest'])}).", advice
-            )
+        outcomes = OUTCOMES | OF_LEASES if row["leased"] else OUTCOMES
+        if row["outcome"] in outcomes:
+            what, advice = outcomes[row["outcome"]]
+            runs = f"{number(row['runs'], 'run', 'were')} {what.format(its='its' if row['runs'] == 1 else 'their')}"
+            case.add("warn", f"{runs} ({some(row['names'], 0)}; the latest {_ago(row['latest'])}).", advice)
 
 
 async def _repeats(case: Case) -> None:
