@@ -1,7 +1,8 @@
 -- Attempts that did not simply succeed and were followed by another one of their run, since $1; $2 job or NULL. The
--- attempt that runs now is not recorded yet. A stale one counts without a successor too: its effects remain. `leased`: the
--- attempt was one of a pull worker, or of a target that reports by a callback.
-SELECT a.outcome, coalesce(a.node < 0, false) AS leased, count(*) AS attempts, count(DISTINCT (a.job, a.scheduled_at, a.serial)) AS runs,
+-- attempt that runs now is not recorded yet. A stale one counts without a successor too: its effects remain. `leased`:
+-- the attempt was one of a pull worker, or of a target that reports by a callback.
+SELECT a.outcome, coalesce(a.node < 0, false) AS leased, count(*) AS attempts,
+       count(DISTINCT (a.job, a.scheduled_at, a.serial)) AS runs,
        max(a.finished_at) AS latest, (array_agg(DISTINCT j.name))[1:3] AS names
   FROM attempts a JOIN jobs j USING (job)
  WHERE a.scheduled_at > now() - $1::interval AND ($2::bigint IS NULL OR a.job = $2::bigint)

@@ -1,6 +1,6 @@
--- What runs call that are due and that no worker has claimed, of some tenants, with how many they are. A run that is put
--- off returns to its queue for a short time, so runs that may start within $4 count too. On-demand runs are counted up to
--- $3 at each place where they wait. $1 tenants, $2 job or NULL
+-- What runs call that are due and that no worker has claimed, of some tenants, with how many they are. A run that is
+-- put off returns to its queue for a short time, so runs that may start within $4 count too. On-demand runs are counted
+-- up to $3 at each place where they wait. $1 tenants, $2 job or NULL
 WITH waiting AS (
     SELECT r.job, 1::bigint AS runs, r.scheduled_at AS since FROM live_runs r
      WHERE r.owner IS NULL AND r.lane >= 0 AND r.scheduled_at <= now() AND r.not_before < now() + $4::interval

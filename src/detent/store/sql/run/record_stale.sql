@@ -1,5 +1,5 @@
--- Record results that came too late; they change nothing else. A lost attempt keeps its own error. $1 node; arrays: $2 job, $3 scheduled_at, $4 serial, $5
--- token, $6 started, $7 finished, $8 attempt, $9 what the late result said.
+-- Record results that came too late; they change nothing else. A lost attempt keeps its own error. $1 node; arrays:
+-- $2 job, $3 scheduled_at, $4 serial, $5 token, $6 started, $7 finished, $8 attempt, $9 what the late result said.
 INSERT INTO attempts (job, scheduled_at, serial, token, node, started_at, finished_at, attempt, outcome, error)
 SELECT job, scheduled_at, serial, token, $1, started, finished, attempt, 'stale', error
   FROM unnest($2::bigint[], $3::timestamptz[], $4::integer[], $5::bigint[], $6::timestamptz[], $7::timestamptz[],
