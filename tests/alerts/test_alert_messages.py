@@ -108,6 +108,38 @@ async def test_messages_about_an_alert_that_goes_on_become_rarer(desk: AlertDesk
     assert total + fresh == 15
 
 
+async def test_a_message_about_an_alert_that_goes_on_names_only_jobs_with_new_events(
+    desk: AlertDesk, receiver: Receiver
+) -> None:
+    url = await desk.secret("slack-url", f"{receiver.url}/services/T0/B0")
+    await desk.rule(receiver={"type": "slack", "url": url})
+    calm, often, once = [await desk.job(name) for name in ("calm", "often", "once")]
+    for job, runs in ((calm, 3), (often, 5)):
+        await desk.dies(job, runs)
+    await desk.passed()
+    await desk.dies(often)
+    await desk.passed()
+    await desk.dies(often, 2)
+    await desk.dies(once)
+    await desk.passed()
+    texts = [message.document["text"].split("\n") for message in receiver.messages]
+    firsts = [text[0].removeprefix("*ops* (error) ").partition(", open since")[0] for text in texts]
+    assert firsts == [
+        "8 dead runs of 2 jobs (calm, often).",
+        "Continues: 1 dead run of the job often",
+        "Continues: 3 dead runs of 2 jobs (often, once)",
+    ]
+    assert [line.partition(": exhausted")[0] for line in texts[1][1:]] == [
+        "• often: dead (6 in all)",
+        "• calm: dead x 3 before",
+    ]
+    assert [line.partition(": exhausted")[0] for line in texts[2][1:]] == [
+        "• often: dead x 2 (8 in all)",
+        "• once: dead",
+        "• calm: dead x 3 before",
+    ]
+
+
 async def test_slack_gets_a_text_with_the_names_escaped(desk: AlertDesk, receiver: Receiver) -> None:
     url = await desk.secret("slack-url", f"{receiver.url}/services/T0/B0")
     await desk.rule(receiver={"type": "slack", "url": url})
