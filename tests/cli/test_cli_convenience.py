@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from detent.cli.run_view import indented
 from tests.cli.command_line import CommandLine, Finished
 from tests.cli.real_server import RealServer, running
 from tests.support.postgres import Postgres
@@ -277,3 +278,22 @@ def test_every_field_that_is_not_a_default_is_shown(detent: CommandLine) -> None
     ):
         assert words in seen
     assert re.search(r"^\w.* +3 *$", seen, re.MULTILINE)
+
+
+def test_a_long_payload_is_shortened_on_a_terminal_and_nowhere_else(detent: CommandLine, tmp_path: Path) -> None:
+    payload = json.dumps({"a": "x" * 300_000})
+    (tmp_path / "payload.json").write_text(payload)
+    given = ("--payload", f"@{tmp_path}/payload.json")
+    good(detent("job", "create", "large", "--url", "http://127.0.0.1:9/", *given))
+    run = json.loads(good(detent("task", "run", "large", "--in", "1h", *given, "--json")).out)["id"]
+    for arguments in (("job", "get", "large"), ("run", "get", run)):
+        seen = detent.on_terminal(*arguments).out
+        assert "… (300,008 bytes; --json shows all)" in re.sub(r"\s+", " ", seen) and len(seen) < 20_000
+        assert json.loads(detent(*arguments, "--json").out)["payload"] == json.loads(payload)
+        assert "x" * 300_000 in detent(*arguments).out
+
+
+def test_only_the_beginning_of_a_very_long_value_is_shown() -> None:
+    assert indented("x" * 4_096) is None and indented({"a": 1}) is None
+    assert indented("ä" * 5_000) == "ä" * 4_096 + "… (10,002 bytes; --json shows all)"
+    assert str(indented(list(range(3_000)))).endswith("… (13,891 bytes; --json shows all)")
