@@ -21,6 +21,7 @@ from tests.alerts.mail_server import PASSWORD, USER, mail_server
 from tests.alerts.pagerduty import ROUTING_KEY, pagerduty
 from tests.observability.receiver import SECRET, Receiver
 from tests.support.certificates import Authority
+from tests.support.servers import free_port
 
 HOUR = timedelta(hours=1)
 MISSED = """
@@ -227,6 +228,16 @@ async def test_a_mail_server_that_cannot_be_used_is_named_with_the_reason(
         "no starttls": "it does not offer STARTTLS",
     }
     assert expected[wrong] in error and password not in error and mailbox.mails == []
+
+
+async def test_a_mail_server_that_does_not_listen_is_named_in_the_words_of_the_system(desk: AlertDesk) -> None:
+    port = free_port()
+    email = {"type": "email", "host": "127.0.0.1", "port": port, "tls": "none", "sender": "a@b.example"}
+    await desk.rule(receiver={**email, "to": ["ops@example.com"]})
+    await desk.dies(await desk.job("a"))
+    await desk.passed()
+    error = await desk.sql.fetchval("SELECT error FROM notices")
+    assert error == f"The mail server 127.0.0.1:{port} could not be reached: connection refused."
 
 
 async def test_pagerduty_gets_a_trigger_and_a_resolve_with_one_key(desk: AlertDesk) -> None:
