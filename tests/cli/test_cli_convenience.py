@@ -187,6 +187,20 @@ def test_what_is_misspelt_is_answered_with_what_may_be_meant(detent: CommandLine
     assert done.code in (2, 3) and words in done.err and done.err.count("\n") == 1
 
 
+def test_a_run_in_the_place_of_a_job_and_a_job_in_the_place_of_a_run_are_pointed_out(detent: CommandLine) -> None:
+    good(detent("job", "create", "nightly", "--cron", "@daily", *NOWHERE))
+    run = json.loads(good(detent("task", "run", "nightly", "--in", "1h", "--json")).out)["id"]
+    for name in (run, run[:20]):
+        done = detent("explain", name)
+        assert done.code == 3 and done.err.endswith(f"If it is the id of a run: `detent run explain {name}`.\n")
+    for verb in ("get", "explain"):
+        done = detent("run", verb, "nightly")
+        assert done.code == 3 and "`detent job history nightly` lists its runs" in done.err
+    done = detent("run", "get", "nobody")
+    assert done.code == 3 and "history" not in done.err
+    assert "run explain" not in detent("explain", "nobody").err
+
+
 def test_a_zone_without_daylight_saving_is_pointed_out(detent: CommandLine) -> None:
     made = good(detent("cron", "explain", "0 9 * * *", "--tz", "EST"))
     assert "The zone EST has the same offset all year; 'America/New_York'" in made.err
