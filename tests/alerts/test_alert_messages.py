@@ -21,6 +21,7 @@ from tests.alerts.mail_server import PASSWORD, USER, mail_server
 from tests.alerts.pagerduty import ROUTING_KEY, pagerduty
 from tests.observability.receiver import SECRET, Receiver
 from tests.support.certificates import Authority
+from tests.support.servers import free_port
 
 HOUR = timedelta(hours=1)
 MISSED = """
@@ -106,6 +107,38 @@ async def test_messages_about_an_alert_that_goes_on_become_rarer(desk: AlertDesk
     total = sum(message.document["data"]["counts"][0]["count"] for message in receiver.messages)
     fresh = await desk.sql.fetchval("SELECT sum(fresh) FROM alert_jobs")
     assert total + fresh == 15
+
+
+async def test_a_message_about_an_alert_that_goes_on_names_only_jobs_with_new_events(
+    desk: AlertDesk, receiver: Receiver
+) -> None:
+    url = await desk.secret("slack-url", f"{receiver.url}/services/T0/B0")
+    await desk.rule(receiver={"type": "slack", "url": url})
+    calm, often, once = [await desk.job(name) for name in ("calm", "often", "once")]
+    for job, runs in ((calm, 3), (often, 5)):
+        await desk.dies(job, runs)
+    await desk.passed()
+    await desk.dies(often)
+    await desk.passed()
+    await desk.dies(often, 2)
+    await desk.dies(once)
+    await desk.passed()
+    texts = [message.document["text"].split("\n") for message in receiver.messages]
+    firsts = [text[0].removeprefix("*ops* (error) ").partition(", open since")[0] for text in texts]
+    assert firsts == [
+        "8 dead runs of 2 jobs (calm, often).",
+        "Continues: 1 dead run of the job often",
+        "Continues: 3 dead runs of 2 jobs (often, once)",
+    ]
+    assert [line.partition(": exhausted")[0] for line in texts[1][1:]] == [
+        "• often: dead (6 in all)",
+        "• calm: dead x 3 before",
+    ]
+    assert [line.partition(": exhausted")[0] for line in texts[2][1:]] == [
+        "• often: dead x 2 (8 in all)",
+        "• once: dead",
+        "• calm: dead x 3 before",
+    ]
 
 
 async def test_slack_gets_a_text_with_the_names_escaped(desk: AlertDesk, receiver: Receiver) -> None:
@@ -195,6 +228,16 @@ async def test_a_mail_server_that_cannot_be_used_is_named_with_the_reason(
         "no starttls": "it does not offer STARTTLS",
     }
     assert expected[wrong] in error and password not in error and mailbox.mails == []
+
+
+async def test_a_mail_server_that_does_not_listen_is_named_in_the_words_of_the_system(desk: AlertDesk) -> None:
+    port = free_port()
+    email = {"type": "email", "host": "127.0.0.1", "port": port, "tls": "none", "sender": "a@b.example"}
+    await desk.rule(receiver={**email, "to": ["ops@example.com"]})
+    await desk.dies(await desk.job("a"))
+    await desk.passed()
+    error = await desk.sql.fetchval("SELECT error FROM notices")
+    assert error == f"The mail server 127.0.0.1:{port} could not be reached: connection refused."
 
 
 async def test_pagerduty_gets_a_trigger_and_a_resolve_with_one_key(desk: AlertDesk) -> None:

@@ -217,7 +217,8 @@ def test_a_target_that_is_refused_is_read_once_and_not_in_every_dialect(monkeypa
 
     monkeypatch.setattr(foreign_job, "prepare", recorded)
     wrong = {"cron": "0 9 * * *", "url": "https://billing.example.com/{{ nothing }}"}
-    assert foreign_job.translate_job(wrong, datetime(2026, 11, 18, tzinfo=UTC)) is None
+    found = foreign_job.translate_job(wrong, datetime(2026, 11, 18, tzinfo=UTC))
+    assert isinstance(found, foreign_job.UntranslatedJob) and found.fault.pointer == "/url"
     assert len(read) == 1
 
 
@@ -234,10 +235,47 @@ async def test_what_curl_sends_without_a_content_type_is_translated_where_no_for
     await send(api, problem["translation"], 201)
 
 
-async def test_a_body_that_is_not_json_has_no_translation_but_its_path_has(api: ApiClient) -> None:
-    headers = {"Content-Type": "application/json"}
-    problem = await api.problem("POST", "/jobs", 404, data="{", headers=headers)
-    assert problem["translation"] == {"method": "POST", "path": "/api/v1/jobs", "body": None}
+@pytest.mark.parametrize(
+    ("body", "reasons"),
+    [
+        (b"{", ["is not JSON: send a JSON object"]),
+        (b"", ["is not an object: send a JSON object"]),
+        (b"[1]", ["is not an object: send a JSON object"]),
+        (b'{"nonsense": 1}', ['no field "nonsense"']),
+        (b'{"schedule": "0 99 * * *", "target": {"type": "python", "function": "a:b"}}', ["99 is outside 0 to 23"]),
+        (b'{"cron_expression": "0 99 * * *"}', ["cron_expression is schedule", "99 is outside 0 to 23"]),
+        (b'{"payload": "' + b"x" * 70_000 + b'"}', ["more than 65,536 bytes"]),
+    ],
+)
+async def test_a_body_without_a_translation_is_refused_with_the_reason_and_the_path(
+    api: ApiClient, body: bytes, reasons: list[str]
+) -> None:
+    problem = await api.problem("POST", "/jobs", 404, data=body, headers={"Content-Type": "application/json"})
+    assert "translation" not in problem
+    for reason in ("send POST /api/v1/jobs", *reasons):
+        assert reason in problem["detail"]
+
+
+async def test_a_bad_schedule_in_other_words_is_refused_with_its_fault_and_the_names_here(api: ApiClient) -> None:
+    body = {"cron_expression": "0 99 * * *", "handler_url": "https://billing.example.com/run"}
+    problem = await api.problem("POST", "/api/v1/jobs", 422, json=body)
+    assert problem["pointer"] == "/cron_expression" and "translation" not in problem
+    for part in ("cron_expression is schedule", "handler_url is target.url", "99 is outside 0 to 23"):
+        assert part in problem["detail"]
+
+
+async def test_policies_of_retries_and_missed_runs_have_a_counterpart(api: ApiClient) -> None:
+    policy = {"max_attempts": 4, "backoff": "LINEAR", "color": "red"}
+    body = {**ROW_OF_JOBS, "retry_policy": policy, "missed_run_policy": "catch_up"}
+    problem = await api.problem("POST", "/api/v1/jobs", 422, json=body)
+    job = await send(api, problem["translation"], 201)
+    assert (job["max_retries"], job["retry_backoff"], job["missed_window"]) == (3, "linear", "RUN_ALL")
+    assert "retry_policy.max_attempts is max_retries + 1" in problem["detail"]
+    assert "retry_policy.color" in problem["detail"].partition("left out: ")[2]
+    alone = {"schedule": "0 9 * * 1", "target": HTTP, "retry_policy": {"max_retries": 1}}
+    problem = await api.problem("POST", "/api/v1/jobs", 422, json=alone)
+    assert problem["pointer"] == "/retry_policy/max_retries"
+    assert problem["translation"]["body"]["max_retries"] == 1
 
 
 async def test_without_a_key_nothing_is_translated(api: ApiClient) -> None:

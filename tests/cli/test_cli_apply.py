@@ -90,6 +90,17 @@ def test_files_are_applied_once_and_then_left_alone(detent: CommandLine, databas
     assert rows(database, query) == before
 
 
+def test_files_are_given_as_arguments_or_as_options(detent: CommandLine) -> None:
+    job = "jobs:\n  - {{name: {}, schedule: every 1h, target: {{type: python, function: 'a:b'}}}}\n"
+    one, two, three = (write(detent, job.format(name), f"{name}.yaml") for name in ("one", "two", "three"))
+    for given in ((one, two, three), (one, "-f", two, three), ("-f", one, "-f", two, "-f", three)):
+        assert "3 jobs, no errors." in detent("validate", *given).err
+        assert sorted(detent("diff", *given).rows) == [["create", "one"], ["create", "three"], ["create", "two"]]
+    assert detent("apply", one, two, "--yes").code == 0
+    done = detent("apply")
+    assert done.code == 2 and "No file is given: name files or folders, as in `detent apply jobs.yaml`." in done.err
+
+
 def test_jobs_that_no_worker_serves_are_named_when_they_are_applied(detent: CommandLine) -> None:
     jobs = "".join(
         f"""

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from detent.cli.run_view import indented
 from tests.cli.command_line import CommandLine, Finished
 from tests.cli.real_server import RealServer, running
 from tests.support.postgres import Postgres
@@ -203,6 +204,20 @@ def test_what_is_misspelt_is_answered_with_what_may_be_meant(detent: CommandLine
     assert done.code in (2, 3) and words in done.err and done.err.count("\n") == 1
 
 
+def test_a_run_in_the_place_of_a_job_and_a_job_in_the_place_of_a_run_are_pointed_out(detent: CommandLine) -> None:
+    good(detent("job", "create", "nightly", "--cron", "@daily", *NOWHERE))
+    run = json.loads(good(detent("task", "run", "nightly", "--in", "1h", "--json")).out)["id"]
+    for name in (run, run[:20]):
+        done = detent("explain", name)
+        assert done.code == 3 and done.err.endswith(f"If it is the id of a run: `detent run explain {name}`.\n")
+    for verb in ("get", "explain"):
+        done = detent("run", verb, "nightly")
+        assert done.code == 3 and "`detent job history nightly` lists its runs" in done.err
+    done = detent("run", "get", "nobody")
+    assert done.code == 3 and "history" not in done.err
+    assert "run explain" not in detent("explain", "nobody").err
+
+
 def test_a_zone_without_daylight_saving_is_pointed_out(detent: CommandLine) -> None:
     made = good(detent("cron", "explain", "0 9 * * *", "--tz", "EST"))
     assert "The zone EST has the same offset all year; 'America/New_York'" in made.err
@@ -294,3 +309,22 @@ def test_every_field_that_is_not_a_default_is_shown(detent: CommandLine) -> None
     ):
         assert words in seen
     assert re.search(r"^\w.* +3 *$", seen, re.MULTILINE)
+
+
+def test_a_long_payload_is_shortened_on_a_terminal_and_nowhere_else(detent: CommandLine, tmp_path: Path) -> None:
+    payload = json.dumps({"a": "x" * 300_000})
+    (tmp_path / "payload.json").write_text(payload)
+    given = ("--payload", f"@{tmp_path}/payload.json")
+    good(detent("job", "create", "large", "--url", "http://127.0.0.1:9/", *given))
+    run = json.loads(good(detent("task", "run", "large", "--in", "1h", *given, "--json")).out)["id"]
+    for arguments in (("job", "get", "large"), ("run", "get", run)):
+        seen = detent.on_terminal(*arguments).out
+        assert "… (300,008 bytes; --json shows all)" in re.sub(r"\s+", " ", seen) and len(seen) < 20_000
+        assert json.loads(detent(*arguments, "--json").out)["payload"] == json.loads(payload)
+        assert "x" * 300_000 in detent(*arguments).out
+
+
+def test_only_the_beginning_of_a_very_long_value_is_shown() -> None:
+    assert indented("x" * 4_096) is None and indented({"a": 1}) is None
+    assert indented("ä" * 5_000) == "ä" * 4_096 + "… (10,002 bytes; --json shows all)"
+    assert str(indented(list(range(3_000)))).endswith("… (13,891 bytes; --json shows all)")

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from detent.cli.edits import edited_fields
 from tests.cli.command_line import CommandLine
 from tests.cli.real_server import RealServer, running
 from tests.support.waiting import until_sync
@@ -102,6 +103,51 @@ def test_fields_of_a_job_are_changed_and_the_rest_is_kept(detent: CommandLine, j
     assert again.err == f"No change in {job}.\n"
     back = detent("job", "edit", job, "--unset", "timeout_seconds", "--unset", "target.headers.X-Kind", "--json")
     assert json.loads(back.out)["timeout_seconds"] == 300 and get(detent, job)["target"]["headers"] == {}
+
+
+def test_parts_of_a_target_are_read_by_their_types(detent: CommandLine, job: str) -> None:
+    assignments = (
+        "host_concurrency=5", "callback.lease_seconds=2.5", 'statuses.success=["2xx",304]', "body=5",
+        "headers.X-Number=7", 'headers.X-Text=["a"]', "url=https://example.com/7",
+    )  # fmt: skip
+    done = detent("job", "edit", job, *(part for one in assignments for part in ("--set", f"target.{one}")))
+    assert done.code == 0, done.err
+    expected = {
+        "host_concurrency": 5, "callback": {"lease_seconds": 2.5}, "statuses": {"success": ["2xx", 304]}, "body": "5",
+        "headers": {"X-Number": "7", "X-Text": '["a"]'}, "url": "https://example.com/7",
+    }  # fmt: skip
+    assert {name: get(detent, job)["target"].get(name) for name in expected} == expected
+    done = detent("job", "edit", job, "--set", 'target.callback={"lease_seconds": 5}', "--set", "target.body=[1]")
+    assert done.code == 0, done.err
+    after = get(detent, job)["target"]
+    assert (after["callback"], after["body"]) == ({"lease_seconds": 5}, "[1]")
+
+
+@pytest.mark.parametrize(
+    ("target", "part", "text", "expected"),
+    [
+        ({"type": "shell"}, "command", '["echo", "a"]', ["echo", "a"]),
+        ({"type": "shell"}, "command", "5", "5"),
+        ({"type": "shell"}, "env.DEPTH", "5", "5"),
+        ({"type": "shell"}, "env.KEY", '{"secret": "key"}', {"secret": "key"}),
+        ({"type": "http"}, "tls.client_certificate", '{"secret": "key"}', {"secret": "key"}),
+        ({"type": "topic"}, "topic", "[1]", "[1]"),
+        ({"type": "topic"}, "key", "7", "7"),
+        ({"type": "celery"}, "args", "[1]", [1]),
+        ({"type": "celery"}, "kwargs.depth.max", "3", 3),
+        ({"type": "celery"}, "ignore_result", "true", True),
+        ({"type": "celery"}, "task", "7", "7"),
+        ({"type": "http"}, "unknown", "7", "7"),
+        ({}, "host_concurrency", "7", 7),
+    ],
+)
+def test_a_part_of_a_target_stays_text_where_it_may_be_text(
+    target: dict[str, Any], part: str, text: str, expected: object
+) -> None:
+    made = edited_fields({"target": target}, [f"target.{part}={text}"], ())["target"]
+    for name in part.split("."):
+        made = made[name]
+    assert made == expected
 
 
 def test_an_edit_can_be_previewed(detent: CommandLine, job: str) -> None:

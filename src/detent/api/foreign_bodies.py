@@ -7,7 +7,7 @@ from typing import Any
 
 from detent.api.context import PREFIX
 from detent.api.problems import ForeignJob, TranslatedRequest
-from detent.domain.foreign_job import is_foreign, translate_job
+from detent.domain.foreign_job import UntranslatedJob, is_foreign, translate_job
 from detent.errors import UsageError
 
 MAX_TRANSLATED_BYTES = 16_384
@@ -20,10 +20,18 @@ def with_translation(fault: UsageError, document: Any, size: int) -> UsageError:
     if size > MAX_TRANSLATED_BYTES or not is_foreign(document):
         return fault
     found = translate_job(document, datetime.now(UTC))
-    if found is None:
-        return fault
+    if isinstance(found, UntranslatedJob):
+        if not found.renamed:
+            return fault
+        sentence = f"This job is in the words of another scheduler: {found.renamed}. {refused_as(found.fault)}"
+        return UsageError(sentence, found.fault.pointer)
     translation = TranslatedRequest("POST", JOBS, found.document)
     if not found.pointer:
         return ForeignJob(fault.message, fault.pointer, translation)
     sentence = f"This job is in the words of another scheduler: {found.words}; send the request in translation."
     return ForeignJob(sentence, found.pointer, translation)
+
+
+def refused_as(fault: UsageError) -> str:
+    """Why there is no translation."""
+    return f"It has no translation, because it is refused in these words too: {fault.message}"

@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable
 from datetime import UTC, datetime
-from typing import Any
+from typing import Any, cast
 
 import msgspec
 from starlette.datastructures import Headers
@@ -22,10 +22,11 @@ from starlette.types import Scope
 from detent.api import problems
 from detent.api.auth import ANONYMOUS
 from detent.api.context import PREFIX, Api
-from detent.api.foreign_bodies import JOBS
+from detent.api.foreign_bodies import JOBS, refused_as
 from detent.api.problems import Refusal, TranslatedRequest
 from detent.api.request_parsing import read_body
-from detent.domain.foreign_job import is_foreign, translate_job
+from detent.domain.foreign_job import UntranslatedJob, is_foreign, native_fault, translate_job
+from detent.errors import UsageError
 from detent.runtime.arithmetic import compute
 
 OTHER_PREFIX = re.compile(r"(?:/api)?(?:/v[0-9]{1,2})?(?=/(?:jobs|runs|queues|schedules)(?:/|$))")
@@ -70,11 +71,13 @@ class ForeignRoute(Route):
 
     async def _refusal(self, request: Request) -> Refusal:
         path = self._path(request.scope) or PREFIX
-        document = _document(await read_body(request, self._api.max_body_bytes))
-        words = ""
-        if (request.method, path) == ("POST", JOBS) and is_foreign(document):
-            found = await compute(translate_job, document, datetime.now(UTC))
-            document, words = (document, "") if found is None else (found.document, f": {found.words}")
+        try:
+            document, words = _document(await read_body(request, self._api.max_body_bytes)), ""
+            if (request.method, path) == ("POST", JOBS):
+                document, words = await compute(_translated, document, datetime.now(UTC))
+        except UsageError as fault:
+            sentence = f"The API is not at {request.scope['path']}: send {request.method} {path}. {fault.message}"
+            return Refusal(404, "not-found", sentence)
         query = request.url.query
         translation = TranslatedRequest(request.method, f"{path}?{query}" if query else path, document)
         sentence = f"The API is not at {request.scope['path']}{words}; send the request in translation."
@@ -95,8 +98,23 @@ def _is_of_a_page(scope: Scope) -> bool:
 
 
 def _document(raw: bytes) -> Any:
-    """The body as JSON, if it is that and not too large."""
+    """The body as JSON; None if it is empty."""
+    if len(raw) > MAX_BODY_BYTES:
+        raise UsageError(f"The body has more than {MAX_BODY_BYTES:,} bytes, so it is not translated.")
     try:
-        return msgspec.json.decode(raw) if raw.strip() and len(raw) <= MAX_BODY_BYTES else None
+        return msgspec.json.decode(raw) if raw.strip() else None
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
-        return None
+        raise UsageError("The body is not JSON: send a JSON object.") from None
+
+
+def _translated(document: object, now: datetime) -> tuple[Any, str]:
+    """The job to send, and what is other in it; raises UsageError if no document would be accepted."""
+    if not is_foreign(document):
+        if (fault := native_fault(document, now)) is not None:
+            raise UsageError(f"The body has no translation: {fault.message}")
+        return document, ""
+    found = translate_job(cast("dict[str, Any]", document), now)
+    if isinstance(found, UntranslatedJob):
+        renamed = f"The job is in the words of another scheduler: {found.renamed}. " if found.renamed else ""
+        raise UsageError(renamed + refused_as(found.fault))
+    return found.document, f": {found.words}"

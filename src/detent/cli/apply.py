@@ -29,7 +29,7 @@ owner_option = option("--owner", metavar="LABEL", help="Owner of these jobs; fil
     None,
     "apply",
     panel=PANEL,
-    examples=("detent apply -f jobs.yaml", "detent apply -f jobs/ -R --prune --owner team-a --yes"),
+    examples=("detent apply jobs.yaml", "detent apply jobs/ -R --prune --owner team-a --yes"),
 )
 @file_options()
 @owner_option
@@ -62,7 +62,7 @@ def apply(files: tuple[str, ...], recursive: bool, owner: str | None, prune: boo
     return 0
 
 
-@command(None, "diff", panel=PANEL, examples=("detent diff -f jobs.yaml", "detent diff -f jobs.yaml --exit-code"))
+@command(None, "diff", panel=PANEL, examples=("detent diff jobs.yaml", "detent diff jobs.yaml --exit-code"))
 @file_options()
 @owner_option
 @option("--prune", is_flag=True, help="Also show the owner's jobs that `detent apply --prune` would delete.")
@@ -81,7 +81,7 @@ def diff(files: tuple[str, ...], recursive: bool, owner: str | None, prune: bool
     return CHANGES if exit_code and plan.changes else 0
 
 
-@command(None, "validate", panel=PANEL, examples=("detent validate -f jobs.yaml",))
+@command(None, "validate", panel=PANEL, examples=("detent validate jobs.yaml",))
 @file_options()
 @format_options()
 def validate(files: tuple[str, ...], recursive: bool) -> int:

@@ -13,6 +13,7 @@ from detent.cli.audit_view import show
 from detent.cli.base import command, option
 from detent.cli.invocation import api_options, complete_job, connect, invocation
 from detent.cli.jobs import argument, zone_of
+from detent.cli.mistaken_ids import perhaps_a_run
 from detent.cli.output import Item
 from detent.cli.progress import Progress
 from detent.cli.text import clean
@@ -43,7 +44,7 @@ def explain(job_name: str, time: str) -> None:
     TIME is last, next or now, or a time such as 2h, yesterday 09:00 or
     2030-01-31T09:00:00Z. Without an offset it is in the zone of the job.
     """
-    with connect() as client:
+    with connect() as client, perhaps_a_run(job_name):
         answer = client.explain_tick(job_name, _asked(client, job_name, time))
     match invocation().format:
         case "json":

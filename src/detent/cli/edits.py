@@ -38,7 +38,12 @@ def _put(fields: dict[str, Any], job: Item, path: list[str], text: str) -> None:
         fields[field] = _read(field, text, str(fields.get("timezone") or job["timezone"]))
         return
     holder = _holder(fields, job, path)
-    holder[path[-1]] = _json_or_text(text) if field == "payload" or path[-1] == "command" else text
+    value = _json_or_text(text)
+    if field == "target":
+        from detent.cli.target_parts import reads_json
+
+        value = value if reads_json(fields[field], path[1:], value) else text
+    holder[path[-1]] = value
 
 
 def _drop(fields: dict[str, Any], job: Item, path: list[str]) -> None:

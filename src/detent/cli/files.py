@@ -1,4 +1,4 @@
-"""The job files that -f names, and the report of errors in them."""
+"""The job files that arguments and -f name, and the report of errors in them."""
 
 from __future__ import annotations
 
@@ -6,6 +6,8 @@ import sys
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
+
+import click
 
 from detent.cli import times
 from detent.cli.base import F, option
@@ -18,10 +20,11 @@ if TYPE_CHECKING:
     from detent.declarative.located import FileFault
 
 STDIN = "-"
+PATHS = "detent.paths"
 
 
-def file_options(*, required: bool = True) -> Callable[[F], F]:
-    """-f and -R."""
+def file_options() -> Callable[[F], F]:
+    """Files as arguments and as -f, together `files`; and -R."""
 
     def add(function: F) -> F:
         recursive = option("--recursive", "-R", is_flag=True, help="Also read subfolders.")
@@ -31,12 +34,27 @@ def file_options(*, required: bool = True) -> Callable[[F], F]:
             "files",
             metavar="PATH",
             multiple=True,
-            required=required,
-            help="A YAML, JSON or TOML file, a folder of them, or - for stdin; may be repeated.",
+            callback=_all_files,
+            help="Like PATH: a YAML, JSON or TOML file, a folder of them, or - for stdin; may be repeated.",
         )
-        return files(recursive(function))
+        paths = click.argument(
+            "paths", metavar="[PATH]...", nargs=-1, is_eager=True, expose_value=False, callback=_keep_paths
+        )
+        return paths(files(recursive(function)))
 
     return add
+
+
+def _keep_paths(context: click.Context, parameter: click.Parameter, paths: tuple[str, ...]) -> None:
+    context.meta[PATHS] = paths
+
+
+def _all_files(context: click.Context, parameter: click.Parameter, files: tuple[str, ...]) -> tuple[str, ...]:
+    """The arguments are eager, so they are known here."""
+    every = (*files, *context.meta[PATHS])
+    if not every and not context.resilient_parsing:
+        raise UsageError(f"No file is given: name files or folders, as in `{context.command_path} jobs.yaml`.")
+    return every
 
 
 def read_declared(paths: Sequence[str], recursive: bool) -> list[Declared]:

@@ -38,6 +38,7 @@ COLUMNS = (
 )
 
 ONE_LINE = 60
+MOST_SHOWN = 4_096  # characters of a payload or result on a terminal
 ATTEMPT_COLUMNS = (
     Column("ATTEMPT", lambda attempt: attempt["attempt"], right=True),
     Column("OUTCOME", lambda attempt: attempt["outcome"], status=True),
@@ -176,10 +177,23 @@ def _started_late(run: Item) -> str:
 
 
 def indented(value: object) -> str | None:
-    """Objects and lists that are long over several lines; anything else as it is."""
-    if isinstance(value, dict | list) and len(json.dumps(value, ensure_ascii=False)) > ONE_LINE:
-        return json.dumps(value, ensure_ascii=False, indent=2)
-    return None
+    """Objects and lists that are long over several lines, and the beginning of what is very long; anything else as it
+    is."""
+    if isinstance(value, str):
+        return _beginning(value, value) if len(value) > MOST_SHOWN else None
+    if not isinstance(value, dict | list):
+        return None
+    written = json.dumps(value, ensure_ascii=False)
+    if len(written) <= ONE_LINE:
+        return None
+    return _beginning(json.dumps(value, ensure_ascii=False, indent=2), value)
+
+
+def _beginning(text: str, value: object) -> str:
+    if len(text) <= MOST_SHOWN:
+        return text
+    size = len(json.dumps(value, ensure_ascii=False, separators=(",", ":")).encode("utf-8", "surrogatepass"))
+    return f"{text[:MOST_SHOWN]}… ({size:,} bytes; --json shows all)"
 
 
 def took(attempt: Item) -> str:

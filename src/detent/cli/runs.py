@@ -14,6 +14,7 @@ from detent.cli import output, times
 from detent.cli.base import F, command, group, option
 from detent.cli.failures import TimedOut
 from detent.cli.invocation import api_options, complete_job, complete_run, connect, invocation, read_number
+from detent.cli.mistaken_ids import perhaps_a_job
 from detent.cli.output import Item
 from detent.cli.run_view import COLUMNS, history_columns, progress_text, show
 from detent.cli.text import clean
@@ -126,7 +127,7 @@ def list_runs(
 @api_options(quiet="the run's id only")
 def get(run_id: str) -> None:
     """Show one run with its attempts and its result."""
-    with connect() as client:
+    with connect() as client, perhaps_a_job(client, run_id):
         show(client.get_run(run_id))
 
 
@@ -135,7 +136,7 @@ def get(run_id: str) -> None:
 @api_options(quiet="the run's status only")
 def explain(run_id: str) -> None:
     """Explain what happened to a run, or what it waits for."""
-    with connect() as client:
+    with connect() as client, perhaps_a_job(client, run_id):
         answer = client.explain_run(run_id)
     match invocation().format:
         case "json":

@@ -32,7 +32,7 @@ RENAMED = {
     **dict.fromkeys(("tz", "time_zone"), "timezone"),
     **dict.fromkeys(("retries",), "max_retries"),
     **dict.fromkeys(("concurrency_policy",), "concurrent_policy"),
-    **dict.fromkeys(("misfire_policy", "catch_up_policy"), "missed_window"),
+    **dict.fromkeys(("misfire_policy", "catch_up_policy", "missed_run_policy"), "missed_window"),
 }
 DURATIONS = {
     **dict.fromkeys(("timeout", "timeout_secs"), "timeout_seconds"),
@@ -43,7 +43,12 @@ ADDRESSES = ("handler_endpoint", "handler_url", "target_url", "callback_url", "w
 PARTS_OF_TARGET = {"method": "method", "http_method": "method", "headers": "headers"}
 HANDLERS = ("handler_type", "handler")
 CALLED_BY_ADDRESS = ("http", "https", "webhook", "url", "rest")
-POLICIES = {"FORBID": "SKIP", "FIRE_ONCE": "RUN_ONCE", "FIRE_ALL": "RUN_ALL", "IGNORE": "SKIP"}
+RETRIES = "retry_policy"
+POLICIES = {
+    **dict.fromkeys(("FORBID", "IGNORE"), "SKIP"),
+    **dict.fromkeys(("FIRE_ALL", "CATCH_UP", "CATCHUP"), "RUN_ALL"),
+    "FIRE_ONCE": "RUN_ONCE",
+}
 WHY_LEFT_OUT = {
     "tenant_id": "the key decides the tenant",
     "status": "a new job is active",
@@ -61,25 +66,49 @@ class TranslatedJob(NamedTuple):
     pointer: str
 
 
+class UntranslatedJob(NamedTuple):
+    """A job in other words of which no translation would be accepted. `renamed` says what its fields are here, empty
+    if none has another name; `fault` is why detent refuses it, at a field of its own."""
+
+    renamed: str
+    fault: UsageError
+
+
 def is_foreign(document: object) -> bool:
     """Whether a document that detent refuses looks like a job of another program: in other words, or with no target.
     Who knows `payload_schema` needs no translation, and its check would hold up the event loop."""
     if not isinstance(document, dict) or len(document) > MAX_FIELDS or "payload_schema" in document:
         return False
-    if document.keys() & {*RENAMED, *DURATIONS, *ADDRESSES, *HANDLERS}:
+    if document.keys() & {*RENAMED, *DURATIONS, *ADDRESSES, *HANDLERS, RETRIES}:
         return True
     return "schedule" in document and "target" not in document and document.keys() <= {*JobSpec.__struct_fields__}
 
 
-def translate_job(document: Mapping[str, Any], now: datetime) -> TranslatedJob | None:
-    """None: there is no schedule or no target that could be read, so no document would be accepted."""
+def translate_job(document: Mapping[str, Any], now: datetime) -> TranslatedJob | UntranslatedJob:
+    """Untranslated: the schedule or the target cannot be read, so no document would be accepted."""
     translation = _Translation(document)
+    first: UsageError | None = None
     for variant in _readings(translation.job):
         checked = _checked(variant, now)
         if isinstance(checked, _Checked):
             return TranslatedJob(checked.job, translation.words(checked), translation.pointer)
-        if checked == "target":
+        first = first or checked  # of the schedule as it is written
+        if _field_of(checked) == "target":
             break  # no reading of the schedule changes that
+    assert first is not None, "there is one reading at least"
+    return UntranslatedJob(translation.renames(translation.job), translation.located(first))
+
+
+def native_fault(document: object, now: datetime) -> UsageError | None:
+    """Why detent refuses a document that is in its own words, or in none that it knows; None: it does not."""
+    if not isinstance(document, dict):
+        return UsageError("The body is not an object: send a JSON object.")
+    if "payload_schema" in document:
+        return None  # its check may be long
+    try:
+        prepare(read_document(document), NO_JOB, 0, now, timings=Timings(each=MAX_STEPS))
+    except UsageError as error:
+        return error
     return None
 
 
@@ -102,7 +131,7 @@ class _Translation:
             self._take(field, value)
         if "target" not in self.job:
             self.job["target"] = self._target(document)
-        self.pointer = pointer_to(next(iter(self.renamed))) if self.renamed else ""
+        self.pointer = _pointer(next(iter(self.renamed))) if self.renamed else ""
 
     def _take(self, field: str, value: Any) -> None:
         if field in JobSpec.__struct_fields__:
@@ -111,8 +140,23 @@ class _Translation:
             self._rename(field, ours, _policy(value) if ours in ("concurrent_policy", "missed_window") else value)
         elif (ours := DURATIONS.get(field)) is not None and (seconds := _seconds(value)) is not None:
             self._rename(field, ours, seconds)
+        elif field == RETRIES and isinstance(value, dict):
+            self._take_retries(value)
         elif field not in (*ADDRESSES, *HANDLERS, *PARTS_OF_TARGET):
             self.left_out.append(field)
+
+    def _take_retries(self, policy: Mapping[str, Any]) -> None:
+        for part, value in policy.items():
+            field = f"{RETRIES}.{part}"
+            if part == "max_retries" and "max_retries" not in self.job:
+                self._rename(field, "max_retries", value)
+            elif part == "max_attempts" and type(value) is int and value > 0 and "max_retries" not in self.job:
+                self._rename(field, "max_retries", value - 1)
+                self.renamed[field] = "max_retries + 1"
+            elif part in ("backoff", "retry_backoff") and isinstance(value, str) and "retry_backoff" not in self.job:
+                self._rename(field, "retry_backoff", value.lower())
+            else:
+                self.left_out.append(field)
 
     def _rename(self, field: str, ours: str, value: Any) -> None:
         self.job[ours] = value
@@ -132,10 +176,21 @@ class _Translation:
         self.left_out += [field for field in (*ADDRESSES, *HANDLERS) if field in document]
         return {"type": "http", "url": PLACEHOLDER}
 
+    def renames(self, job: Mapping[str, Any]) -> str:
+        """What the fields are here that are in the job."""
+        ours = [f"{field} is {name}" for field, name in self.renamed.items() if _first_word(name) in job]
+        return f"here {', '.join(ours)}" if ours else ""
+
+    def located(self, fault: UsageError) -> UsageError:
+        """The fault at the field as its sender calls it."""
+        field = _field_of(fault)
+        theirs = [name for name, ours in self.renamed.items() if _first_word(ours) == field]
+        return UsageError(fault.message, _pointer(theirs[0])) if theirs else fault
+
     def words(self, checked: _Checked) -> str:
         job = checked.job
-        ours = [f"{field} is {name}" for field, name in self.renamed.items() if name.partition(".")[0] in job]
-        said = [f"here {', '.join(ours)}"] if ours else []
+        renames = self.renames(job)
+        said = [renames] if renames else []
         if job["target"].get("url") == PLACEHOLDER:
             said.append("a target is missing, for which the translation has a placeholder")
         if left_out := [*self.left_out, *checked.refused]:
@@ -154,19 +209,33 @@ def _readings(job: dict[str, Any]) -> Iterator[dict[str, Any]]:
         yield job | {"day_match": "or"}
 
 
-def _checked(job: dict[str, Any], now: datetime) -> _Checked | str:
-    """The job without the fields whose values are refused; or the name of the one that it cannot do without."""
+def _checked(job: dict[str, Any], now: datetime) -> _Checked | UsageError:
+    """The job without the fields whose values are refused; or the fault in one that it cannot do without."""
     job, refused = dict(job), list[str]()
     while True:
         try:
             made = prepare(read_document(job), NO_JOB, 0, now, timings=Timings(each=MAX_STEPS))
         except UsageError as error:
-            field = error.pointer.split("/")[1] if error.pointer else ""
+            field = _field_of(error)
             if field in ("schedule", "target", "day_match", "dialect", "") or job.pop(field, None) is None:
-                return field
+                return error
             refused.append(field)
         else:
             return _Checked(job, refused, made.schedule.describe())
+
+
+def _field_of(fault: UsageError) -> str:
+    return fault.pointer.split("/")[1] if fault.pointer else ""
+
+
+def _first_word(name: str) -> str:
+    """The field of a job in `target.url` or `max_retries + 1`."""
+    return re.split(r"[. ]", name, maxsplit=1)[0]
+
+
+def _pointer(name: str) -> str:
+    """To a foreign field; `retry_policy.backoff` is a part."""
+    return pointer_to(*name.split("."))
 
 
 def _policy(value: Any) -> Any:

@@ -50,11 +50,15 @@ def check_topic(target: TopicTarget) -> None:
     rules.check_url(url)
     fault = rules.fault(target.topic)
     if fault is not None:
-        raise TargetError(pointer_to("target", "topic"), fault)
+        raise TargetError(pointer_to("target", "topic"), f"{fault}{_without_templates(target.topic)}")
     if not isinstance(target.credentials, UnsetType):
         _check_credentials(target.credentials)
     if rules.check_whole is not None:
         rules.check_whole(target)
+
+
+def _without_templates(topic: str) -> str:
+    return " Only HTTP targets have templates: here {{ is a part of the name." if "{{" in topic else ""
 
 
 def parse_topic_url(url: str) -> URL:
@@ -146,7 +150,7 @@ def _redis_url(url: URL) -> None:
 
 def _redis_key(topic: str) -> str | None:
     if re.search(r"[\s\x00-\x1f\x7f]", topic):
-        return "The key contains a space or a control character; remove it."
+        return "The topic contains a space or a control character; remove it."
     return None
 
 

@@ -23,10 +23,9 @@ from detent.errors import UsageError
 from detent.targets.connectors import GuardedConnectors
 from detent.targets.exchange import destination_of, exchange, head_of, request_of
 from detent.targets.guard import AddressRefusedError
-from detent.targets.http_failures import connection_failure, refusal_of
+from detent.targets.http_failures import connection_failure, reason_of, refusal_of
 from detent.targets.mail import Mail, MailRefused, MailServer, send_mail
 from detent.targets.policies import TargetPolicies
-from detent.targets.text import one_line
 from detent.targets.topics.dial import GuardedDial
 from detent.version import __version__
 
@@ -132,19 +131,17 @@ class Messenger:
         except MailRefused as error:
             return Delivery(False, _without(server.password, f"{place} did not take the mail: {error}."))
         except (OSError, ValueError) as error:  # among them those of TLS
-            return Delivery(False, f"{place} could not be reached: {one_line(describe_connection(error))}.")
+            return Delivery(False, f"{place} could not be reached: {_connection_reason(error)}.")
         return Delivery(True)
 
     async def close(self) -> None:
         await self._connectors.close()
 
 
-def describe_connection(error: Exception) -> str:
+def _connection_reason(error: Exception) -> str:
     if isinstance(error, ssl.SSLCertVerificationError):
-        return f"its certificate is not trusted ({error.verify_message})"
-    if isinstance(error, OSError) and error.strerror:
-        return error.strerror
-    return str(error) or "the connection broke"
+        return f"its certificate is not trusted ({reason_of(error)})"
+    return reason_of(error)
 
 
 def _without(secret: str | None, text: str) -> str:

@@ -5,7 +5,7 @@ The content is fixed when the message is made. Every try renders the same conten
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from email.message import EmailMessage
 from email.policy import SMTP
@@ -26,12 +26,15 @@ NAMED_JOBS = 5
 LONGEST_SUMMARY = 1_000
 """PagerDuty refuses summaries of more than 1,024 characters."""
 
+WHOLE = ("recovered", "passed")
+"""Messages that say all of an alert. The others say what is new since the message before."""
+
 _REASONS = {"start": "did not start in time", "finish": "did not succeed in time"}
 
 
 def content_of(rule: str, event: MessageEvent, summary: AlertSummary) -> dict[str, Any]:
     """The `data` of the message, without the tenant."""
-    whole = event in ("recovered", "passed")
+    whole = event in WHOLE
     untracked = summary.untracked if whole else summary.fresh_untracked
     data: dict[str, Any] = {
         "rule": rule,
@@ -64,7 +67,7 @@ def headline(notice: AlertNotice) -> str:
     """One line: what happened, how often, to which jobs."""
     if notice.event == "test":
         return f"This is a test of the alert rule {notice.rule!r}: its receiver gets messages."
-    facts = "; ".join(_clause(notice.content, count) for count in notice.content["counts"])
+    facts = "; ".join(_clause(_meant(notice), count) for count in notice.content["counts"])
     if others := notice.content["events_of_other_jobs"]:
         facts = f"{facts}; {others} of other jobs" if facts else f"{plural(others, 'event')} of other jobs"
     since = f"since {_time(notice.content['opened_at'])}"
@@ -79,9 +82,20 @@ def headline(notice: AlertNotice) -> str:
             return f"{facts[:1].upper()}{facts[1:]}."
 
 
-def _clause(content: Mapping[str, Any], count: Mapping[str, Any]) -> str:
+def _meant(notice: AlertNotice) -> list[Mapping[str, Any]]:
+    """The jobs that the counts of a message are about: those with new events, or all."""
+    return [job for job in notice.content["jobs"] if notice.event in WHOLE or _new(job)]
+
+
+def _new(job: Mapping[str, Any]) -> int:
+    """How many events since the message before. Messages of older versions have no `new`."""
+    return int(job.get("new", job["count"]))
+
+
+def _clause(meant: Sequence[Mapping[str, Any]], count: Mapping[str, Any]) -> str:
     kind, number, jobs = count["event"], int(count["count"]), int(count["jobs"])
-    named = [str(job["job"]) for job in content["jobs"] if job["event"] == kind and job["job"] is not None][:NAMED_JOBS]
+    known = [str(job["job"]) for job in meant if job["event"] == kind and job["job"] is not None]
+    named = known[: min(NAMED_JOBS, jobs)]
     names = ", ".join(named) + (f" and {jobs - len(named)} more" if jobs > len(named) else "")
     of_jobs = f"of {plural(jobs, 'job')}" + (f" ({names})" if named else "")
     if jobs == 1 and named:
@@ -109,12 +123,22 @@ def _lines(notice: AlertNotice) -> list[str]:
         at = f", tick {_time(job['scheduled_at'])}" if job["scheduled_at"] else ""
         run = f", run {job['run_id']}" if job["run_id"] else ""
         over = " (recovered)" if job["recovered"] else ""
-        what = f"{job['event']} x {job['count']}" if job["count"] != 1 else job["event"]
+        what = _how_often(job, whole=notice.event in WHOLE)
         lines.append(one_line(f"{job['job']}: {what}{': ' if detail else ''}{detail}{at}{run}{over}"))
     rest = content.get("jobs_total", 0) - len({job["job_id"] for job in content["jobs"]})
     if rest > 0:
         lines.append(f"and {plural(rest, 'more job')}")
     return lines
+
+
+def _how_often(job: Mapping[str, Any], *, whole: bool) -> str:
+    """Such as "dead x 2 (6 in all)"."""
+    total, new = int(job["count"]), _new(job)
+    shown = total if whole or not new else new
+    times = f"{job['event']} x {shown}" if shown != 1 else str(job["event"])
+    if whole or new == total:
+        return times
+    return f"{times} ({total} in all)" if new else f"{times} before"
 
 
 def _time(text: str) -> str:

@@ -12,9 +12,9 @@ SELECT a.opened_at, a.severity, a.events, a.untracked, a.fresh_untracked,
                   count(*) FILTER (WHERE recovered_at IS NULL)::integer AS unrecovered
              FROM members GROUP BY kind ORDER BY kind) k) AS kinds,
        (SELECT jsonb_agg(jsonb_build_object(
-            'job', s.name, 'job_id', s.id, 'event', s.kind, 'count', s.events, 'scheduled_at', s.tick,
-            'run_id', CASE WHEN s.kind IN ('dead', 'failures') THEN run_id(s.job, s.tick, s.serial) END,
-            'detail', s.detail, 'recovered', s.recovered_at IS NOT NULL)
+            'job', s.name, 'job_id', s.id, 'event', s.kind, 'count', s.events, 'new', s.fresh,
+            'scheduled_at', s.tick, 'detail', s.detail, 'recovered', s.recovered_at IS NOT NULL,
+            'run_id', CASE WHEN s.kind IN ('dead', 'failures') THEN run_id(s.job, s.tick, s.serial) END)
             ORDER BY s.fresh > 0 DESC, s.recovered_at IS NULL DESC, s.first_at, s.job, s.kind)::text
           FROM shown s) AS shown
   FROM alerts a WHERE a.alert = $1::bigint
