@@ -21,7 +21,7 @@ from tests.alerts.mail_server import PASSWORD, USER, mail_server
 from tests.alerts.pagerduty import ROUTING_KEY, pagerduty
 from tests.observability.receiver import SECRET, Receiver
 from tests.support.certificates import Authority
-from tests.support.servers import free_port
+from tests.support.ports import free_port
 
 HOUR = timedelta(hours=1)
 MISSED = """
