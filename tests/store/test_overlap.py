@@ -10,6 +10,7 @@ from uuid import UUID
 import pytest
 
 from detent.domain.identity import MANUAL, RunKey, first_token
+from detent.domain.states import RunStatus
 from detent.jobs import JobOperations
 from detent.store import Store, sql
 from detent.store.cursors import Exceptional
@@ -284,7 +285,19 @@ async def test_a_run_that_moves_up_while_its_cancellation_waits_is_cancelled(
     await add_live_run(look, job, lane=-1)
     async with another.transaction():
         assert [row["what"] for row in await another.fetch(sql.run.PROMOTE.text, [job], 10)] == ["promoted"]
-        cancelling = asyncio.create_task(verbs.live_runs.cancel([RunKey(job, LONG_AGO)]))
+        cancelling = asyncio.create_task(JobOperations(verbs).runs.cancel(RunKey(job, LONG_AGO)))
         await until(lambda: look.fetchval("SELECT count(*) FROM pg_locks WHERE NOT granted"))
-    assert await cancelling == {RunKey(job, LONG_AGO): None}
+    assert await cancelling is RunStatus.CANCELLED
     assert await live(look, job) == []
+
+
+async def test_a_run_that_has_ended_is_not_taken_for_another_one_in_the_lane_of_its_number(
+    look: Any, verbs: Store
+) -> None:
+    """Runs of the same tick again: the second one is in lane 1, the first one had lane 2. The search for the first one
+    took the second one for it, and never ended, with the second one locked."""
+    job = await add_job(look, lanes=3)
+    await add_live_run(look, job, lane=1, serial=2, owner=NODE)
+    async with asyncio.timeout(10):
+        found = await verbs.live_runs.cancel([RunKey(job, LONG_AGO, 1), RunKey(job, LONG_AGO, 2)])
+    assert found == {RunKey(job, LONG_AGO, 2): NODE}

@@ -35,6 +35,8 @@ MAX_PROMOTED = 1000
 CANCEL_BATCH = 1000
 MAX_CANCELLED = 10_000
 MAX_SPECS = 1_000
+# How often one cancellation looks again for runs that moved. Each move takes a claim, a failed attempt or a promotion.
+MOST_MOVES = 10
 # Memory of a definition in bytes: always 400 (measured), and more if no other job has the same text (1,280 in total for
 # a text of 105 characters, 2,410 for one of 427).
 DEFINITION_BYTES = 400
@@ -258,10 +260,13 @@ async def cancel_runs(connection: Connection, keys: Sequence[RunKey]) -> dict[Ru
 async def _cancel(fetch: Fetch, keys: Sequence[RunKey]) -> dict[RunKey, int | None]:
     """Ask runs to stop, wherever they are. A claim moves an on-demand run from the backlog to live_runs, a retry moves
     it back, and a promotion moves a run to another lane. A run that moved while a statement waited for its lock, or
-    between two statements, is looked for again, until it is found or has ended."""
+    between two statements, is looked for again, until it is found or has ended. The locks of those that were found are
+    held meanwhile, so the search has an end."""
     owners: dict[RunKey, int | None] = {}
     left = list(keys)
-    while left:
+    for _ in range(MOST_MOVES):
+        if not left:
+            break
         on_demand = [key for key in left if key.on_demand]
         if on_demand:
             owners |= _owners(await fetch(sql.task.CANCEL, *zip(*on_demand, strict=True)))

@@ -19,7 +19,7 @@ from detent.store.history import NEWEST, HistoryQuery, few_jobs, newest_runs
 from detent.store.job_limits import job_limits
 from detent.store.job_search import Moment
 from detent.store.jobs import DEFAULT_TENANT, number_of
-from detent.store.live_runs import promote_on
+from detent.store.live_runs import cancel_runs, promote_on
 from detent.store.output import progress_of
 from detent.store.run_rows import Origin, attempt_of, run_of, status_of
 from detent.store.upkeep import RUNS_CHANNEL
@@ -91,20 +91,16 @@ def _time(moment: Moment, now: datetime) -> datetime:
 
 async def cancel(connection: Connection, key: RunKey, tenant: int) -> RunStatus | None:
     """CANCELLED: it had not started. RUNNING: its worker was asked to stop it. None: there is no such live run."""
-    found = []
-    if await connection.fetch(sql.job.CHECK_TENANT.text, key.job, tenant, job_limits()):
-        columns = ([key.job], [key.scheduled_at], [key.serial])
-        if key.on_demand and await connection.fetch(sql.task.CANCEL.text, *columns):
-            return RunStatus.CANCELLED
-        found = await connection.fetch(sql.run.CANCEL.text, *columns)
-    if found and found[0]["owner"] is None:
-        if await promote_on(connection, [key.job]):  # one may have waited for this run
-            await connection.fetch(sql.feed.NOTIFY.text, RUNS_CHANNEL, "ready")
-        return RunStatus.CANCELLED
-    if found:
-        await connection.fetch(sql.feed.NOTIFY.text, RUNS_CHANNEL, "cancel")
+    if not await connection.fetch(sql.job.CHECK_TENANT.text, key.job, tenant, job_limits()):
+        return None
+    owners = await cancel_runs(connection, [key])
+    if key not in owners:
+        return None
+    if owners[key] is not None:
         return RunStatus.RUNNING
-    return None
+    if await promote_on(connection, [key.job]):  # one may have waited for this run
+        await connection.fetch(sql.feed.NOTIFY.text, RUNS_CHANNEL, "ready")
+    return RunStatus.CANCELLED
 
 
 async def status_on(connection: Connection, key: RunKey, tenant: int) -> RunStatus | None:

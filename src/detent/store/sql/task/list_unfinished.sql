@@ -5,7 +5,8 @@ SELECT batch.job, batch.scheduled_at, batch.serial
  WHERE EXISTS (SELECT FROM backlog b
                 WHERE b.serial = batch.serial AND b.scheduled_at = batch.scheduled_at AND b.job = batch.job)
     OR EXISTS (SELECT FROM live_runs r
-                WHERE r.job = batch.job AND r.lane = batch.serial AND r.scheduled_at = batch.scheduled_at)
+                WHERE r.job = batch.job AND r.lane = batch.serial AND r.lane >= 32768
+                  AND r.scheduled_at = batch.scheduled_at AND r.serial = batch.serial)
     OR EXISTS (SELECT FROM live_runs r
                 WHERE r.job = batch.job AND r.lane < 32768 AND r.serial = batch.serial
                   AND r.scheduled_at = batch.scheduled_at)
