@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+from pathlib import Path
 from typing import Any
 from uuid import uuid4
 
+import amqp
 import pytest
 
 from detent.domain.job import CeleryTarget, TargetCredentials
@@ -18,6 +20,8 @@ from detent.targets.celery.runner import CeleryTargetRunner
 from detent.targets.policies import FixedPolicy
 from detent.telemetry.metrics import Metrics
 from tests.support.celery.stage import RabbitMq, Shop, broker
+from tests.support.refusing_amqp import RefusingBroker
+from tests.support.relay import relay_to
 from tests.support.servers import Server
 from tests.support.waiting import until
 from tests.targets.target_helpers import call_of, failed, succeeded
@@ -257,6 +261,62 @@ async def test_rabbitmq_refuses_wrong_credentials_in_its_words(runner: CeleryTar
         assert not failed(await runner(new_call(absent))).retryable
         sent = await runner(new_call(CeleryTarget("shop.record", broker_url=rabbitmq.url)))
         assert succeeded(sent)["state"] == "SENT"
+
+
+@pytest.mark.parametrize(
+    ("words", "retried"),
+    [
+        ("NOT_ALLOWED - access to vhost '/' refused for user 'ada': connection limit (2) is reached", True),
+        ("NOT_ALLOWED - vhost nowhere not found", False),
+    ],
+)
+async def test_a_broker_with_too_many_connections_is_asked_again(
+    runner: CeleryTargetRunner, words: str, retried: bool
+) -> None:
+    refusing = RefusingBroker(530, words)
+    async with refusing.listening():
+        outcome = failed(await runner(new_call(CeleryTarget("shop.record", broker_url=refusing.url))))
+    assert outcome.retryable is retried
+    assert words in outcome.error
+
+
+async def test_a_queue_that_refuses_a_task_fails_no_other_run(runner: CeleryTargetRunner) -> None:
+    with broker(RabbitMq) as rabbitmq, amqp.Connection(f"127.0.0.1:{rabbitmq.port}") as other:
+        other.channel().queue_declare("locked", exclusive=True)
+        queues = ["locked", None, None] * 3
+        targets = [CeleryTarget("shop.record", broker_url=rabbitmq.url, queue=queue) for queue in queues]
+        outcomes = await asyncio.gather(*(runner(new_call(target)) for target in targets))
+    for queue, outcome in zip(queues, outcomes, strict=True):
+        if queue is None:
+            succeeded(outcome)
+        else:
+            assert "RESOURCE_LOCKED" in failed(outcome).error
+
+
+async def test_of_a_batch_whose_connection_breaks_only_the_first_run_may_have_been_sent(
+    redis_server: Server, running_shop: Shop
+) -> None:
+    runner = CeleryTargetRunner(FixedPolicy(OPERATOR), breakers=HostBreakers(1, 30.0, Metrics()))
+    async with relay_to(redis_server.port) as relay:
+        target = CeleryTarget("shop.record", broker_url=f"redis://127.0.0.1:{relay.port}", queue="shop")
+        succeeded(await runner(new_call(target)))
+    outcomes = await asyncio.gather(*(runner(new_call(target)) for _ in range(5)))
+    await runner.close()
+    kinds = [type(outcome) for outcome in outcomes]
+    assert kinds[0] is Failed
+    assert NotBegun in kinds and set(kinds) == {Failed, NotBegun}
+
+
+async def test_an_app_whose_import_exits_fails_the_runs_that_name_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "app_that_exits.py").write_text("raise SystemExit(2)\n")
+    monkeypatch.syspath_prepend(str(tmp_path))
+    runner = CeleryTargetRunner(FixedPolicy(OPERATOR), [("app_that_exits:app", 1)])
+    for _ in range(2):
+        outcome = failed(await runner(new_call(CeleryTarget("shop.record", app="app_that_exits:app"))))
+        assert "SystemExit: 2" in outcome.error
+    await runner.close()
 
 
 async def test_many_runs_with_wrong_credentials_do_not_flood_the_broker(

@@ -5,12 +5,10 @@ from __future__ import annotations
 import asyncio
 import ssl
 from collections.abc import AsyncIterator, Sequence
-from contextlib import asynccontextmanager, suppress
+from contextlib import asynccontextmanager
 from pathlib import Path
 
 import aiormq
-import pamqp.commands
-import pamqp.frame
 import pytest
 from aiormq.abc import DeliveredMessage
 from yarl import URL
@@ -20,7 +18,8 @@ from detent.targets.breaker import Unanswered
 from detent.targets.topics.amqp import open_publisher
 from detent.targets.topics.publisher import Answer, BrokerAddress, BrokerRefusedError, Publisher, Receipt, TopicMessage
 from tests.support.brokers import MAX_MESSAGE_BYTES, PASSWORD, READER, USER, RabbitMQ
-from tests.support.relay import Listener, dial, greeting_with, relay_to, tls_of
+from tests.support.refusing_amqp import RefusingBroker
+from tests.support.relay import dial, greeting_with, relay_to, tls_of
 from tests.support.waiting import until
 
 
@@ -253,16 +252,7 @@ async def test_a_server_that_speaks_something_else_is_an_error_of_the_connection
     ],
 )
 async def test_only_a_refusal_that_stays_is_not_retried(code: int, words: str, kind: type[Exception]) -> None:
-    class RefusingBroker(Listener):
-        async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-            await reader.read(8)
-            writer.write(pamqp.frame.marshal(pamqp.commands.Connection.Start(0, 9, {}, "PLAIN", "en_US"), 0))
-            await reader.read(8)
-            writer.write(pamqp.frame.marshal(pamqp.commands.Connection.Close(code, words, 10, 40), 0))
-            with suppress(OSError):
-                await reader.read()
-
-    broker = RefusingBroker()
-    async with broker.listening(), publishing(f"amqp://127.0.0.1:{broker.port}/") as publisher:
+    broker = RefusingBroker(code, words)
+    async with broker.listening(), publishing(broker.url) as publisher:
         with pytest.raises(kind, match="refused the connection"):
             await publisher.publish([message()])

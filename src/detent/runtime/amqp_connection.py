@@ -6,7 +6,6 @@ The package of pamqp is an extra: import this module at first use.
 from __future__ import annotations
 
 import asyncio
-import re
 import struct
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
@@ -20,6 +19,8 @@ from pamqp.frame import FrameTypes, marshal, unmarshal
 from pamqp.header import ContentHeader, ProtocolHeader
 from pamqp.heartbeat import Heartbeat
 
+from detent.runtime.amqp_refusals import is_passing
+
 MAX_FRAME_BYTES = 131_072
 HEAD = struct.Struct(">BHI")
 """Of a frame: its type, its channel, the size of what follows."""
@@ -29,8 +30,6 @@ REPLY_SUCCESS = 200
 ACCESS_REFUSED, NOT_FOUND, PRECONDITION_FAILED = 403, 404, 406
 CONNECTION_FORCED, RESOURCE_ERROR, INTERNAL_ERROR = 320, 506, 541
 _PASSING = (CONNECTION_FORCED, RESOURCE_ERROR, INTERNAL_ERROR)
-# RabbitMQ gives NOT_ALLOWED for them, as for a virtual host that does not exist.
-_PASSING_WORDS = re.compile(r"limit .*is reached|is down")
 
 Reply = TypeVar("Reply", bound=FrameTypes)
 
@@ -246,7 +245,7 @@ class AmqpConnection(asyncio.Protocol):
         waiting = self._replies.get(0)
         if waiting is not None and not waiting.done():
             words = f"{self.peer} refused the connection: {frame.reply_text}"
-            passing = frame.reply_code in _PASSING or _PASSING_WORDS.search(frame.reply_text) is not None
+            passing = frame.reply_code in _PASSING or is_passing(frame.reply_text)
             waiting.set_exception(ConnectionError(words) if passing else AmqpRefusedError(words))
         self.write(marshal(Connection.CloseOk(), 0))
         if self._transport is not None:

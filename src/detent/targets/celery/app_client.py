@@ -27,7 +27,7 @@ def load_celery_app(name: str) -> Any:
         if isinstance(found, Celery):
             found.loader.import_default_modules()
             found.finalize()
-    except Exception as error:
+    except (Exception, SystemExit) as error:
         raise UsageError(f"The Celery app {name!r} cannot be loaded ({type(error).__name__}: {error}).") from error
     if not isinstance(found, Celery):
         raise UsageError(f"{name!r} is {type(found).__name__}, not a Celery app; name the Celery object.")
@@ -53,7 +53,7 @@ class AppClient:
     def connect(self) -> None:
         self._producer.open()
 
-    def is_lost(self, error: Exception) -> bool:
+    def is_lost(self, error: BaseException) -> bool:
         return self._producer.is_lost(error)
 
     def follows(self, order: TaskOrder) -> bool:

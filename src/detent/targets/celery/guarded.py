@@ -181,7 +181,7 @@ class BrokerClient:
     def connect(self) -> None:
         self._producer.open()
 
-    def is_lost(self, error: Exception) -> bool:
+    def is_lost(self, error: BaseException) -> bool:
         return self._producer.is_lost(error)
 
     def follows(self, order: TaskOrder) -> bool:

@@ -103,7 +103,7 @@ class CeleryLink:
         try:
             while self._wait():
                 self._pass()
-        except Exception as error:
+        except (Exception, SystemExit) as error:
             log.exception("the thread of a Celery broker failed")
             self._fail_all(Failed(f"The worker's client of Celery failed: {one_line(describe(error))}"))
         finally:
@@ -152,7 +152,8 @@ class CeleryLink:
                 self._loop.call_soon_threadsafe(_deliver, replies)
 
     def _send_all(self, orders: list[TaskOrder]) -> Sequence[_Reported]:
-        """After a connection fails, the rest of the batch fails with it: each would wait as long again."""
+        """After a connection fails, the rest of the batch fails with it, unsent: each would wait as long again. After
+        anything else, the rest waits for the next pass, which connects anew."""
         if self._failure is not None and self._failing.pausing:
             return [(order, self._failure) for order in orders]
         replies: list[_Reported] = []
@@ -169,11 +170,22 @@ class CeleryLink:
             while left:
                 reply = self._send(client, left[0], known)
                 replies.append((left.popleft(), reply))
-        except Exception as error:
+        except (Exception, SystemExit) as error:  # tasks and their options are the operator's code
             failure = self._failed(error, stage)
             self._close_client()
+            if stage is _Stage.SENDING:
+                replies.append((left.popleft(), failure))
+                if isinstance(failure, Unanswered):
+                    failure = failure._replace(sent=False)
+                else:
+                    self._put_back(left)
             replies += [(order, failure) for order in left]
         return replies
+
+    def _put_back(self, orders: deque[TaskOrder]) -> None:
+        with self._changed:
+            self._waiting.extendleft(reversed(orders))
+        orders.clear()
 
     def _known(self, client: CeleryClient, orders: list[TaskOrder]) -> Mapping[str, Mapping[str, Any]]:
         """The tasks that were sent before, by a node that was lost since."""
@@ -236,7 +248,7 @@ class CeleryLink:
             log.warning("a Celery task was not revoked", task_id=order.task_id, error=one_line(describe(error)))
             self._close_client()
 
-    def _failed(self, error: Exception, stage: _Stage) -> Reply:
+    def _failed(self, error: BaseException, stage: _Stage) -> Reply:
         """Until the pause after it is over, further tasks get the same reply without another try, if there was no
         connection: many runs neither flood a broker that restarts nor lock an account."""
         refused = _refusal(error)

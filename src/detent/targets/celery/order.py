@@ -61,7 +61,7 @@ class CeleryClient(Protocol):
         """To the broker, unless it is connected."""
         ...
 
-    def is_lost(self, error: Exception) -> bool:
+    def is_lost(self, error: BaseException) -> bool:
         """Whether a task was not sent because the connection to the broker broke."""
         ...
 

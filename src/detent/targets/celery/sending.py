@@ -9,6 +9,7 @@ from typing import Any
 from amqp.exceptions import AccessRefused, NotAllowed
 from kombu.exceptions import OperationalError
 
+from detent.runtime.amqp_refusals import is_passing
 from detent.targets.celery.order import LoginRefusedError, TaskOrder
 from detent.targets.exceptions import describe
 
@@ -40,11 +41,13 @@ class TaskProducer:
                 # Without its pause of 2 s between two tries: the job has its own retries.
                 self._connection.ensure_connection(max_retries=1, interval_start=0, reraise_as_library_errors=False)
             except _login_refused as error:
+                if isinstance(error, NotAllowed) and is_passing(str(error)):
+                    raise
                 raise LoginRefusedError(describe(error)) from error
             self._producer = self._app.amqp.Producer(self._connection)
         return self._producer
 
-    def is_lost(self, error: Exception) -> bool:
+    def is_lost(self, error: BaseException) -> bool:
         known = () if self._connection is None else self._connection.connection_errors
         return isinstance(error, (OSError, OperationalError, *known))
 
