@@ -154,15 +154,16 @@ async def test_more_bytes_than_announced_do_not_reach_the_next_call(runner: Http
         assert succeeded(await runner(http_call(sink.url)))["body"] == "ok"
 
 
+@pytest.mark.parametrize("unasked", [HEAD + b"Content-Length: 4\r\n\r\nevil", b"HTTP/1.1 408 Req"], ids=["all", "half"])
 async def test_an_answer_that_nobody_asked_for_is_not_taken_for_that_to_the_next_call(
-    runner: HttpTargetRunner, sink: Sink
+    runner: HttpTargetRunner, sink: Sink, unasked: bytes
 ) -> None:
     sent = asyncio.Event()
 
     async def twice(_: Received, writer: asyncio.StreamWriter) -> None:
         writer.write(HEAD + b"Content-Length: 2\r\n\r\nok")
         await asyncio.sleep(0.05)
-        writer.write(HEAD + b"Content-Length: 4\r\n\r\nevil")
+        writer.write(unasked)
         sent.set()
 
     sink.answer = twice
@@ -172,6 +173,15 @@ async def test_an_answer_that_nobody_asked_for_is_not_taken_for_that_to_the_next
         await sent.wait()
         await asyncio.sleep(0.05)  # until it has been read
         sent.clear()
+
+
+async def test_a_connection_that_was_switched_to_another_protocol_is_not_used_again(
+    runner: HttpTargetRunner, sink: Sink
+) -> None:
+    says(sink, b"HTTP/1.1 101 Switching Protocols\r\n\r\n", then_close=False)
+    for connections in (1, 2):
+        assert "HTTP 101" in failed(await runner(http_call(sink.url))).error
+        assert sink.connections == connections
 
 
 async def test_a_server_that_speaks_first_is_connected_to_once(runner: HttpTargetRunner) -> None:

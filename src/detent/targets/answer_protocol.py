@@ -31,6 +31,7 @@ class AnswerProtocol(ResponseHandler):
     used = False
     """A request was sent over this connection."""
     _received = 0
+    _received_at_end = 0
     _most = BYTES_AROUND
     _began = 0.0
 
@@ -40,10 +41,16 @@ class AnswerProtocol(ResponseHandler):
         self._received, self._most, self._began = 0, BYTES_PER_WANTED * cap + BYTES_AROUND, self._loop.time()
         self.set_response_params(skip_payload=bodiless, read_until_eof=True, auto_decompress=False)
 
+    def end(self) -> None:
+        """The answer has been read: what arrives from now on belongs to no request."""
+        self._received_at_end = self._received
+
     def is_silent(self) -> bool:
         """Whether nothing has arrived that no request asked for, the end of the connection included. The loop may not
         have read it yet: a server that closes after each answer failed every second call."""
-        return not self._buffer and self.transport is not None and not _has_arrived(self.transport)
+        if self._buffer or self._received != self._received_at_end or self.transport is None:
+            return False
+        return not _has_arrived(self.transport)
 
     def close(self) -> None:
         """Drop what was not sent, and do not wait for the server: one that does not read would keep the connection, and

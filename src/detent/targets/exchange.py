@@ -100,7 +100,7 @@ async def exchange(
     protocol, transport, reusable = connection.protocol, connection.transport, False
     try:
         if protocol is None or transport is None or transport.is_closing():
-            raise aiohttp.ServerDisconnectedError
+            raise BrokenConnectionError(aiohttp.ServerDisconnectedError(), sent=False)
         if not isinstance(protocol, AnswerProtocol):
             raise TypeError(f"{type(protocol).__name__} does not limit what is read.")
         protocol.begin(cap, bodiless=bodiless)
@@ -109,7 +109,8 @@ async def exchange(
         while 100 <= message.code < 200 and message.code != 101:
             message, content = await protocol.read()
         data, complete, broken = await _read(content, cap)
-        reusable = complete and _was_sent(transport, request)
+        reusable = complete and message.code != 101 and _was_sent(transport, request)
+        protocol.end()
         return HttpAnswer(message.code, message.headers, data, complete, broken)
     except HttpProcessingError as error:
         raise BadAnswerError from error

@@ -16,11 +16,12 @@ from detent.targets.text import one_line
 
 
 class BrokenConnectionError(aiohttp.ClientError):
-    """The connection broke after the request may have been sent."""
+    """The connection broke. `sent`: something of the request may have been."""
 
-    def __init__(self, cause: Exception) -> None:
+    def __init__(self, cause: Exception, *, sent: bool = True) -> None:
         super().__init__(str(cause))
         self.cause = cause
+        self.sent = sent
 
 
 class BadAnswerError(aiohttp.ClientError):
@@ -35,7 +36,9 @@ def refusal_of(error: Exception) -> TargetFault | None:
 
 
 def is_unsent(error: Exception) -> bool:
-    """Whether nothing of the request was sent: there was no connection."""
+    """Whether nothing of the request was sent: there was no connection, or it was closing already."""
+    if isinstance(error, BrokenConnectionError):
+        return not error.sent
     return isinstance(error, aiohttp.ClientConnectorError | aiohttp.ServerTimeoutError | TimeoutError)
 
 
