@@ -36,7 +36,7 @@ CANCEL_BATCH = 1000
 MAX_CANCELLED = 10_000
 MAX_SPECS = 1_000
 # How often one cancellation looks again for runs that moved. Each move takes a claim, a failed attempt or a promotion.
-MOST_MOVES = 10
+MAX_MOVES = 10
 # Memory of a definition in bytes: always 400 (measured), and more if no other job has the same text (1,280 in total for
 # a text of 105 characters, 2,410 for one of 427).
 DEFINITION_BYTES = 400
@@ -264,7 +264,7 @@ async def _cancel(fetch: Fetch, keys: Sequence[RunKey]) -> dict[RunKey, int | No
     held meanwhile, so the search has an end."""
     owners: dict[RunKey, int | None] = {}
     left = list(keys)
-    for _ in range(MOST_MOVES):
+    for _ in range(MAX_MOVES):
         if not left:
             break
         on_demand = [key for key in left if key.on_demand]
