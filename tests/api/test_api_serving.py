@@ -165,6 +165,19 @@ async def test_a_batch_warns_about_what_it_creates_and_changes(api: ApiClient, s
     assert slow in (await warned("upsert", {"queue": "slow", "priority": 7}))["a"]
 
 
+async def test_a_batch_of_many_unknown_functions_has_hints_for_a_few(api: ApiClient, sql: Any) -> None:
+    """To look for similar names takes long, and a request has a time in which its transaction may be idle."""
+    await add_worker(sql, 7, ["default"], ["python:images:resize_it"])
+    jobs = [
+        {"name": f"j{number}", "schedule": "every 1h", "target": {**PYTHON, "function": f"images:resize_{number}"}}
+        for number in range(10)
+    ]
+    answer = await api.good("POST", "/api/v1/jobs/batch", json=jobs)
+    warnings = [item["warnings"][0] for item in answer["items"]]
+    assert all("No worker has the function 'images:resize_" in warning for warning in warnings)
+    assert sum("did you mean 'images:resize_it'?" in warning for warning in warnings) == 3
+
+
 async def test_a_run_that_was_claimed_waits_for_nothing(api: ApiClient, sql: Any) -> None:
     await api.create(name="j")
     run = await waiting(api, sql, "tick")

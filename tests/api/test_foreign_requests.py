@@ -193,6 +193,15 @@ async def test_a_retry_of_an_article_is_answered_with_the_retry_of_this_server(a
     assert problem["translation"] == {"method": "POST", "path": f"/api/v1/jobs/{job['id']}/retry", "body": None}
 
 
+async def test_lines_of_a_batch_are_to_be_sent_as_they_are(api: ApiClient) -> None:
+    job = b'{"schedule": "@daily", "target": {"type": "http", "url": "https://billing.example.com/run"}}'
+    lines: dict[str, Any] = {"data": job + b"\n" + job, "headers": {"Content-Type": "application/x-ndjson"}}
+    problem = await api.problem("POST", "/v1/jobs/batch", 404, **lines)
+    assert problem["translation"] == {"method": "POST", "path": "/api/v1/jobs/batch", "body": None}
+    assert problem["detail"].endswith("send the request in translation, with its body as it is.")
+    assert len((await api.good("POST", "/api/v1/jobs/batch", **lines))["items"]) == 2
+
+
 @pytest.mark.parametrize(
     "body",
     [

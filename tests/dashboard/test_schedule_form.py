@@ -58,7 +58,7 @@ def test_times_are_read_as_people_write_them(text: str, instant: str, at: str) -
     assert at_from(text, "Europe/Berlin", NOW) == at
 
 
-@pytest.mark.parametrize("text", ["soon", "200000d"])
+@pytest.mark.parametrize("text", ["soon", "200000d", "2026", "+90"])
 def test_what_is_no_time_is_refused_with_examples(text: str) -> None:
     with pytest.raises(UsageError, match=r"until is .*: give a time such as 2h, tomorrow 09:00 or"):
         instant_from(text, "until", "UTC", NOW)
@@ -69,6 +69,7 @@ def test_at_in_the_form_is_a_time_as_people_write_it() -> None:
     found: Any = schedule_from(form)
     assert re.fullmatch(r"\d{4}-\d\d-\d\dT09:00:00", found["at"])
     assert schedule_from({**form, "at": ["whenever"]}) == {"at": "whenever"}
+    assert schedule_from({**form, "at": ["2026"]}) == {"at": "2026"}, "a year, not seconds"
 
 
 def test_a_line_that_is_not_json_is_refused_with_its_place() -> None:

@@ -191,6 +191,34 @@ async def test_requests_that_need_two_connections_each_do_not_wait_for_one_anoth
     assert await look.fetchval("SELECT count(*) FROM jobs") == 20
 
 
+async def test_slow_registrations_of_one_tenant_leave_turns_to_others(pooled_url: str) -> None:
+    database = Database(pooled_url, pooled=True)
+    await database.open()
+    store = Store(database)
+    answered: list[str] = []
+    begun, finish = asyncio.Event(), asyncio.Event()
+
+    async def ask(tenant: int, key: str) -> None:
+        async def work() -> StoredAnswer:
+            begun.set()
+            await finish.wait()
+            return StoredAnswer(200, {}, b"{}")
+
+        await store.requests.once(key, b"d" * 32, work, tenant=tenant, idle=timedelta(minutes=1), registers=True)
+        answered.append(key)
+
+    first = [asyncio.create_task(ask(1, f"of one-{number}")) for number in range(3)]
+    try:
+        await begun.wait()
+        other = asyncio.create_task(ask(2, "of another"))
+        await asyncio.sleep(0)  # it is in line
+    finally:
+        finish.set()
+        await asyncio.gather(*first, other)
+        await database.close()
+    assert answered.index("of another") <= 1, "it waited for one of them, not for all"
+
+
 async def test_a_request_that_registers_nothing_does_not_wait_for_one_that_does(pooled_url: str) -> None:
     database = Database(pooled_url, pooled=True)
     await database.open()

@@ -50,6 +50,14 @@ async def test_progress_is_written_when_the_database_answers_again() -> None:
     assert output.written == {"a": 0.3, "b": 0.5}, "what came meanwhile is newer"
 
 
+async def test_progress_that_nothing_has_collected_yet_is_written_at_the_end() -> None:
+    output = ReluctantOutput()
+    writer = writer_to(output)
+    writer.progress("a", 1, 1.0, "done")
+    await writer.close()
+    assert output.written == {"a": 1.0}
+
+
 async def test_progress_that_cannot_be_stored_keeps_no_other_waiting() -> None:
     output = ReluctantOutput()
     writer = writer_to(output)

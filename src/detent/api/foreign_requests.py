@@ -72,15 +72,17 @@ class ForeignRoute(Route):
     async def _refusal(self, request: Request) -> Refusal:
         path = self._path(request.scope) or PREFIX
         try:
-            document, words = _document(await read_body(request, self._api.max_body_bytes)), ""
+            raw, words, kept = await read_body(request, self._api.max_body_bytes), "", ""
             if (request.method, path) == ("POST", JOBS):
-                document, words = await compute(_translated, document, datetime.now(UTC))
+                document, words = await compute(_translated, _document(raw), datetime.now(UTC))
+            else:
+                document, kept = _unchanged(raw)
         except UsageError as fault:
             sentence = f"The API is not at {request.scope['path']}: send {request.method} {path}. {fault.message}"
             return Refusal(404, "not-found", sentence)
         query = request.url.query
         translation = TranslatedRequest(request.method, f"{path}?{query}" if query else path, document)
-        sentence = f"The API is not at {request.scope['path']}{words}; send the request in translation."
+        sentence = f"The API is not at {request.scope['path']}{words}; send the request in translation{kept}."
         return Refusal(404, "not-found", sentence, translation=translation)
 
 
@@ -105,6 +107,14 @@ def _document(raw: bytes) -> Any:
         return msgspec.json.decode(raw) if raw.strip() else None
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
         raise UsageError("The body is not JSON: send a JSON object.") from None
+
+
+def _unchanged(raw: bytes) -> tuple[Any, str]:
+    """The body, if it is JSON, and what to do with it otherwise: some take lines or bytes."""
+    try:
+        return _document(raw), ""
+    except UsageError:
+        return None, ", with its body as it is"
 
 
 def _translated(document: object, now: datetime) -> tuple[Any, str]:

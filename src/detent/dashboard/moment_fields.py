@@ -12,7 +12,7 @@ from detent.errors import UsageError
 
 def instant_from(text: str, name: str, zone: str, now: datetime) -> datetime:
     """The instant that a field means. Without an offset it is on the wall clock of `zone`."""
-    seconds = moments.offset_of(text, ahead=True)
+    seconds = _offset_of(text)
     if seconds is not None and abs(seconds) <= moments.LONGEST_SECONDS:
         return _to_millisecond(now + timedelta(seconds=seconds))
     info = check_timezone(zone)
@@ -30,10 +30,15 @@ def at_from(text: str, zone: str, now: datetime) -> str:
     twice. What is no time stays as it is, for the sentence that refuses it."""
     if moments.iso(text) is not None:
         return text.replace(" ", "T", 1)
-    if moments.offset_of(text, ahead=True) is not None:
+    if _offset_of(text) is not None:
         return f"{instant_from(text, 'at', zone, now).astimezone(UTC):%Y-%m-%dT%H:%M:%SZ}"
     reading = moments.read(text, now.astimezone(check_timezone(zone)), ahead=True)
     return text if reading is None or reading.wall is None else reading.wall.isoformat()
+
+
+def _offset_of(text: str) -> float | None:
+    """With a unit: 18 may be meant as an hour, and 2026 as a year."""
+    return None if text.strip().lstrip("+").isdigit() else moments.offset_of(text, ahead=True)
 
 
 def _to_millisecond(moment: datetime) -> datetime:

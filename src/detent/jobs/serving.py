@@ -15,6 +15,7 @@ from detent.domain.states import RunStatus
 from detent.domain.target_url import calls_host
 from detent.jobs.explanation import span
 from detent.jobs.run_explanation import RunFacts, RunNarrator
+from detent.runtime.arithmetic import compute
 from detent.store import Store
 from detent.store.db import PoolName, Row
 from detent.store.jobs import DEFAULT_TENANT
@@ -48,7 +49,8 @@ class ServingCheck:
             if lack.place.needs == "shell" or lack.place.needs.startswith("celery:")
             else ""
         )
-        return unserved_sentence(lack, tenant=name, connect=connect)
+        # Similar names are looked for, which takes tens of milliseconds where workers have very many functions.
+        return await compute(unserved_sentence, lack, tenant=name, connect=connect)
 
     async def run_facts(self, key: RunKey, *, tenant: int = DEFAULT_TENANT, connect: str = "") -> RunFacts:
         """What is recorded about an on-demand run, and which worker is missing."""

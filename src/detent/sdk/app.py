@@ -17,7 +17,7 @@ from detent.sdk.binding import Binding
 from detent.sdk.connect import Place, open_gateway
 from detent.sdk.dependencies import check_dependencies
 from detent.sdk.fields import JobFields, documented, schedule_of
-from detent.sdk.importable import NOWHERE, module_of
+from detent.sdk.importable import NOWHERE, is_the_same_program, module_of
 from detent.sdk.lifecycle import AppLifecycle, Lifespan
 from detent.sdk.portal import portal
 from detent.sdk.task import AsyncRunTask, AsyncTask, Decorator, P, PlainRunTask, PlainTask, R, Task, task_kind
@@ -170,7 +170,8 @@ class Detent(AppLifecycle):
         function = binding.function
         check_dependencies(function)
         reference = name or f"{module_of(function)}:{function.__qualname__.replace('<locals>.', '')}"
-        if reference in self.bindings and self.bindings[reference].function is not function:
+        known = self.bindings.get(reference)
+        if known is not None and known.function is not function and not is_the_same_program(known.function, function):
             raise UsageError(f"This app has two functions {reference!r}: rename one of them.")
         self.bindings[reference] = binding
         self.functions[reference] = binding.handler

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -9,6 +10,17 @@ from typing import Any
 
 NOWHERE = "__main__"
 """The module of a program that is in no file, such as a notebook or `python -c`. No other process can import it."""
+
+
+def is_the_same_program(one: Callable[..., Any], other: Callable[..., Any]) -> bool:
+    """Whether these are one function of the program that runs, which also imports itself by its name, as with
+    `uvicorn.run("main:web")` in main.py."""
+    codes = [getattr(inspect.unwrap(each), "__code__", None) for each in (one, other)]
+    return (
+        NOWHERE in (one.__module__, other.__module__)
+        and None not in codes
+        and len({(code.co_filename, code.co_firstlineno) for code in codes if code is not None}) == 1
+    )
 
 
 def module_of(function: Callable[..., Any]) -> str:

@@ -339,11 +339,11 @@ class Database:
             raise missing
 
     @asynccontextmanager
-    async def joined(self, *, registers: bool = False) -> AsyncIterator[Connection]:
+    async def joined(self, *, registers_for: int | None = None) -> AsyncIterator[Connection]:
         """One transaction around all verbs that use REQUEST inside: each joins it, with a savepoint where it would
-        otherwise open its own transaction. `registers`: verbs that register jobs also use SEPARATE, so that the
-        transaction waits for a second connection."""
-        turn = self._turns.turn() if registers and self.pooled else nullcontext()
+        otherwise open its own transaction. `registers_for`: verbs that register jobs of this tenant also use SEPARATE,
+        so that the transaction waits for a second connection."""
+        turn = nullcontext() if registers_for is None or not self.pooled else self._turns.turn(registers_for)
         async with turn, self.connection(PoolName.REQUEST) as connection, connection.transaction():
             before = _joined.set(connection)
             try:

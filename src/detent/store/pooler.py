@@ -18,9 +18,10 @@ from __future__ import annotations
 import asyncio
 import secrets
 from collections.abc import AsyncIterator, Mapping
-from contextlib import AbstractAsyncContextManager, asynccontextmanager, nullcontext
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager, nullcontext
 from functools import lru_cache
 from typing import Any, ClassVar
+from weakref import WeakValueDictionary
 
 import asyncpg
 
@@ -84,22 +85,29 @@ class TransactionTurns:
     """One transaction at a time that may wait for a second connection, as those that register jobs do.
 
     All processes share the pooler's connections. If every one of them were in such a transaction, none could get its
-    second connection until the server ends the transactions, and no heartbeat would come through either."""
+    second connection until the server ends the transactions, and no heartbeat would come through either.
+
+    A registration may take a second, if it names a broker that does not answer. So each tenant has a line of its own,
+    and only the first of each waits for the turn: those of one tenant do not use up the time of others."""
 
     def __init__(self) -> None:
         self._free = asyncio.Semaphore(1)
+        self._of_tenants: WeakValueDictionary[int, asyncio.Semaphore] = WeakValueDictionary()
 
     @asynccontextmanager
-    async def turn(self) -> AsyncIterator[None]:
-        try:
-            async with asyncio.timeout(TURN_SECONDS):
-                await self._free.acquire()
-        except TimeoutError as error:
-            raise Unavailable("The database has no free connection.") from error
-        try:
+    async def turn(self, tenant: int) -> AsyncIterator[None]:
+        own = self._of_tenants.setdefault(tenant, asyncio.Semaphore(1))
+        async with AsyncExitStack() as held:
+            try:
+                async with asyncio.timeout(TURN_SECONDS):
+                    await held.enter_async_context(own)
+                    await held.enter_async_context(self._free)
+            except TimeoutError as error:
+                raise Unavailable(
+                    "Other requests that register jobs are under way, and behind a pooler one is processed after "
+                    "another: send this one again."
+                ) from error
             yield
-        finally:
-            self._free.release()
 
 
 def connection_class(limits: StatementLimits) -> type[PoolerConnection]:

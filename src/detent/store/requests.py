@@ -64,7 +64,7 @@ class RequestStore:
         idle: timedelta,
         registers: bool,
     ) -> tuple[StoredAnswer, bool]:
-        async with self._database.joined(registers=registers) as connection:
+        async with self._database.joined(registers_for=tenant if registers else None) as connection:
             limit = f"{idle // timedelta(milliseconds=1)}ms"
             (row,) = await connection.fetch(sql.request.LOCK.text, _lock_number(tenant, key), limit)
             if not row["held"]:

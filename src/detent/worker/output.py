@@ -17,7 +17,7 @@ from detent.runtime.service import Failing, Loop
 from detent.store import Store
 from detent.store.db import Rejected
 from detent.targets.output import AttemptOutput
-from detent.targets.outputs import Outputs
+from detent.targets.outputs import Collected, Outputs
 from detent.telemetry.log import logger
 
 log = logger("output")
@@ -72,11 +72,14 @@ class OutputWriter:
                 self._chunks.append(chunk)
         self._outputs.full = self._waiting_bytes > MAX_WAITING_BYTES // 2
 
+    def _take(self, found: Collected) -> None:
+        self._keep(found.chunks)
+        self._marks |= {mark.run_id: mark for mark in found.marks}
+
     async def tick(self) -> float:
         # In a thread: masking and encoding take their time where secrets are many, and this loop fires ticks.
         found = await asyncio.to_thread(self._outputs.collect)
-        self._keep(found.chunks)
-        self._marks |= {mark.run_id: mark for mark in found.marks}
+        self._take(found)
         if not self._failing.pausing:
             await self._write()
         if found.more or self._chunks or self._marks or not self._outputs.rest():
@@ -143,5 +146,5 @@ class OutputWriter:
         await self.loop.abort()
         with suppress(TimeoutError):
             async with asyncio.timeout(LAST_SECONDS):
-                self._keep(self._outputs.collect().chunks)
+                self._take(self._outputs.collect())
                 await self._write()

@@ -1,6 +1,7 @@
 -- Of these places where runs wait, those that no live worker serves. $1 tenant, $2 queues and $3 needs of the places.
 -- `workers`: whether there is any worker. `able`: queues of workers that have the needs. `known`: functions of workers,
--- if a function is needed. A worker of an older release, or one that pulls runs of the tenant, may serve anything.
+-- if a function is needed, for the first three places only: there may be thousands, and they are for a hint about a
+-- wrong name. A worker of an older release, or one that pulls runs of the tenant, may serve anything.
 WITH workers AS MATERIALIZED (
     SELECT queues, capabilities FROM nodes
      WHERE NOT evicted AND NOT draining AND expires_at > now() AND 'worker' = ANY (roles)),
@@ -12,7 +13,7 @@ able AS MATERIALIZED (
 SELECT p.queue, p.needs, EXISTS (SELECT FROM workers) AS workers,
        ARRAY(SELECT DISTINCT unnest(a.queues) AS name FROM able a WHERE a.queue = p.queue AND a.needs = p.needs
               ORDER BY name LIMIT 5) AS able,
-       CASE WHEN p.needs ~ '^(python|process):' THEN ARRAY(
+       CASE WHEN p.needs ~ '^(python|process):' AND row_number() OVER () <= 3 THEN ARRAY(
            SELECT DISTINCT substring(c FROM ':(.*)') AS name FROM workers w, unnest(w.capabilities) AS c
             WHERE c ~ '^(python|process):' ORDER BY name LIMIT 2000) ELSE '{}' END AS known
   FROM unnest($2::text[], $3::text[]) AS p (queue, needs)
