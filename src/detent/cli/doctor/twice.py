@@ -74,8 +74,9 @@ async def _repeats(case: Case) -> None:
     asked = [f"{number(row[kind], f'{kind} run')}" for kind in ("repeated", "manual") if row[kind]]
     if asked:
         of = some(row["names"], 0)
-        advice = "they were retried or triggered on purpose."
-        case.add("ok", f"There are {' and '.join(asked)} ({of}; the latest {_ago(row['latest'])}): {advice}")
+        case.add(
+            "ok", f"{' and '.join(asked)} ({of}; the latest {_ago(row['latest'])}), retried or triggered on purpose."
+        )
 
 
 async def _lookalikes(case: Case) -> None:
