@@ -103,7 +103,7 @@ def _circuits(present: Sequence[ClusterNode], now: datetime) -> Iterator[str]:
 
 
 def silent_sentences(circuits: Sequence[SilentHost], now: datetime) -> Iterator[str]:
-    """One sentence for a host, and one for all beyond some."""
+    """One sentence for each of the first few hosts, and one sentence for all others."""
     hosts = silent_hosts(circuits)
     for host in hosts[:FEW]:
         yield host.sentence(now)

@@ -100,8 +100,8 @@ class OpenAlerts:
         return AlertEntry(alert, event.job, event.kind) in self._entries
 
     def is_noted(self, alert: OpenAlert, event: CountedEvent) -> bool:
-        """Whether it was counted already that this is so. What has no entry in a full alert was counted by the pass
-        that filled it."""
+        """Whether this lasting state of the job was counted already. If it has no entry in a full alert, the pass that
+        filled the alert counted it."""
         recovered = self._entries.get(AlertEntry(alert.alert, event.job, event.kind))
         return alert.jobs >= MOST_JOBS if recovered is None else not recovered
 

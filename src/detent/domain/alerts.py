@@ -139,7 +139,7 @@ def message_due(rule: AlertRuleFields, now: datetime, messages: int, last_messag
 
 
 def due_without_quiet(rule: AlertRuleFields, alert: WaitingAlert) -> datetime:
-    """When to look at the alert again, whatever its rule's quiet hours were; `next_step` knows those it has now."""
+    """When the alert is due without quiet hours. `next_step` then applies the quiet hours that its rule has now."""
     last = alert.last_message_at
     began = alert.opened_at if last is None else alert.fresh_at or last
     if alert.calm:
@@ -163,7 +163,7 @@ def next_step(rule: AlertRuleFields, alert: AlertState, now: datetime) -> Pause 
 
 
 def _calm_until(rule: AlertRuleFields, last_message_at: datetime | None, since: datetime) -> datetime:
-    """How long no event may come until the alert is over, whose last job recovered then."""
+    """When the alert is over if no event comes until then. Its last job recovered at `since`."""
     calm = since + timedelta(seconds=rule.group_seconds)
     return calm if last_message_at is None else max(calm, last_message_at + LEAST_SPACING)
 
@@ -185,7 +185,7 @@ def _after_quiet(rule: AlertRuleFields, severity: int, moment: datetime) -> date
 
 
 def quiet_until(hours: QuietHours, moment: datetime) -> datetime | None:
-    """When the quiet hours end that this moment is in; None: it is in none, or this node does not know the zone. Then a
+    """The end of the quiet hours that contain this moment. None: there are none, or this node does not know the zone. A
     message at the wrong time is better than none."""
     try:
         zone = check_timezone(hours.timezone)

@@ -239,8 +239,8 @@ def _only(entries: list[Entry]) -> Entry | None:
 
 
 def _in_force(reading: Reading) -> tuple[LedgerSegment | None, bool]:
-    """The segment of the instant; that of a backfill only if there is no other and the tick has run. And whether it is
-    that of a backfill."""
+    """The segment of the instant, and whether it is that of a backfill. The segment of a backfill counts only if there
+    is no other and the tick has run."""
     regular = [segment for segment in reading.segments if not segment.optional]
     if regular or not reading.segments or not reading.entries:
         return next(iter(regular), None), False

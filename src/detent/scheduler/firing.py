@@ -265,7 +265,7 @@ class Firing:
         return self._planner.plan_all(due, schedules, now, crowded, failed=self.set_aside)
 
     def _is_missed(self, cursor: Cursor) -> bool:
-        """Whether this late tick has not been decided to run: then that is decided first."""
+        """Whether this late tick is still undecided. If so, it goes to `misses`, to be decided."""
         if self._run_late.get(cursor.job) == cursor:
             return False
         self._answered(cursor.job)

@@ -32,8 +32,8 @@ async def ready(
     planned: Sequence[Advance],
     schedules: Mapping[int, Schedule],
 ) -> list[Advance]:
-    """Those that stand on their tick. The others are moved: they wait for the end of a run, or for their delay since
-    it. Those whose cursor is locked stay in flight, so that they are read again after the batch."""
+    """The advances whose tick may fire now. The other cursors are moved: they wait for the end of a run, or for their
+    delay after it. Cursors that are locked stay in flight, so that they are read again after the batch."""
     moved, busy = await store.look_at_delays(node, [_look(item.cursor, schedules) for item in planned])
     waiting = [item.cursor for item in planned if item.cursor.job in moved]
     for cursor in waiting:

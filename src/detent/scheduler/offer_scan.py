@@ -94,7 +94,7 @@ class OfferScan:
     async def tick(self) -> float:
         leads = self._leads() and self._membership.trusted
         if not leads or not self._link.up:
-            if not leads:  # that the broker was away, the link tells below, unless it comes and goes
+            if not leads:  # if the broker was away, a new value of `opened` clears the memory below
                 self._memory.clear()
             self._enqueued.clear()
             return IDLE_PAUSE

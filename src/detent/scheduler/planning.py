@@ -78,8 +78,8 @@ class Patience:
     def modes(
         self, alike: Sequence[Cursor], following: datetime | None, now: datetime, crowded: Crowded | None
     ) -> list[FireMode]:
-        """How to fire cursors with the same tick and time, decided at each try. As a rule each in the usual way, found
-        by looking at the first of them. `crowded`: whether a job is catching up; None: none is."""
+        """How to fire cursors with the same tick and time, decided at each try. Usually a check of the first shows that
+        all are fired in their usual mode. `crowded`: whether a job is catching up; None: no job is."""
         if not self._blocked and crowded is None and not _previous_tick_may_be_late(alike[0], following, now):
             return [_usual_mode(alike[0])] * len(alike)
         return [self.mode(each, following, now, crowded=crowded is not None and crowded(each.job)) for each in alike]
@@ -168,9 +168,9 @@ class TickPlanner:
         crowded: Crowded | None,
         failed: Callable[[Cursor, Exception], None],
     ) -> dict[FireMode, list[Advance]]:
-        """Where these cursors move, by mode and in the order in which they are sent. Cursors that follow each other and
-        agree on what decides about their tick, as those of jobs that are due together mostly do, are planned as one;
-        one that cannot be planned fails alone."""
+        """Where these cursors move, by mode and in the order in which they are sent. Neighbours that agree in
+        `_what_decides` are planned together, as are most jobs that are due together. A cursor that cannot be planned
+        fails alone."""
         planned: dict[FireMode, list[Advance]] = {mode: [] for mode in FireMode}
         for _, some in groupby(cursors, _what_decides):
             self._plan_some(list(some), schedules, now, crowded, failed, planned)

@@ -69,7 +69,7 @@ class TimingWheel:
             del self._levels[level][number]
 
     def discard_all(self, keys: Iterable[int]) -> None:
-        """Of which few are in the wheel."""
+        """Take out those of these keys that are in the wheel, usually few."""
         for key in self._where.keys() & keys:
             self.discard(key)
 

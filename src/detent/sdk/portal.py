@@ -61,10 +61,11 @@ class Portal:
             return self._loop
 
     def forget(self) -> None:
-        """In a forked child: the thread is the parent's, and the lock may be held by one that does not exist here. The
-        selector of the loop is the parent's too: a connection that is finalised here would take itself out of it, and
-        the parent would wait for its answers in vain. The drivers leave the connections of a closed loop alone; `close`
-        itself would do the same to the loop's own pipe."""
+        """Start anew in a forked child. The thread exists only in the parent, and a thread that does not exist here may
+        hold the lock. The child shares the loop's selector with the parent: a connection that is finalised in the child
+        would remove itself from the selector, and the parent would wait for its answers in vain. Drivers do not touch
+        connections of a closed loop. So the loop is only marked as closed: `close` itself would remove the loop's own
+        pipe from the selector."""
         if self._loop is not None:
             with suppress(AttributeError):  # of another kind of loop
                 self._loop._closed = True  # type: ignore[attr-defined] # there is no public way

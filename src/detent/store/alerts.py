@@ -98,7 +98,7 @@ class AlertStore:
         return await self._database.transaction(PoolName.WORK, work) == limit
 
     async def drop_events(self, limit: int) -> bool:
-        """If there is no rule, delete what is left of the events; whether there may be more."""
+        """If no rule uses events, delete those that are left. Returns whether there may be more."""
         return len(await self._database.fetch(PoolName.WORK, sql.alert.DROP_EVENTS, limit)) == limit
 
     async def note_set_aside(self, tenants: Sequence[int]) -> None:
@@ -200,8 +200,8 @@ def _entries(changes: Iterable[AlertChange]) -> Iterable[tuple[object, ...]]:
 
 
 async def _serve(connection: Connection, row: Row, decide: Decide, make: MakeContent, shown: int) -> int:
-    """How many messages were made for this alert. One for which that fails is put off alone: the others of the
-    transaction are of other rules and tenants."""
+    """How many messages were made for this alert. If that fails, only this alert is put off, because the other alerts
+    of the transaction belong to other rules and tenants."""
     fields = readable_rule(row)
     if fields is not None:
         try:

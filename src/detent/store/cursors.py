@@ -98,7 +98,7 @@ class DelayLook(NamedTuple):
 
 class DelaysSeen(NamedTuple):
     """Cursors that were moved, with where they are now (None: the schedule has ended), and those that were locked or
-    not as expected. The others stand on their tick."""
+    not as expected. The ticks of all other cursors may fire."""
 
     moved: dict[int, datetime | None]
     busy: set[int]
@@ -173,8 +173,8 @@ class CursorStore:
         return [Exceptional(row["job"], row["lane"], row["why"]) for row in rows]
 
     async def look_at_delays(self, node: int, batch: Sequence[DelayLook]) -> DelaysSeen:
-        """Move cursors that are not at the end of the run before plus the delay. A job that is not returned may be
-        fired."""
+        """Move cursors whose tick is earlier than the end of the previous run plus the delay. A job that is not
+        returned may be fired."""
         arguments = columns(6, sorted(batch))
         rows = await self._database.fetch(PoolName.FIRE, sql.cursor.LOOK_AT_DELAYS, node, *arguments)
         moved = {row["job"]: row["next_tick"] for row in rows if not row["busy"]}

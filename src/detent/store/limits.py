@@ -46,8 +46,8 @@ class StatementLimits(NamedTuple):
     transaction: float | None
     answer: float
     by_key: bool = False
-    """All statements name their rows by key, so that one plan suits them, made once: the indexes of the keys, in whose
-    order rows are then locked."""
+    """All statements name their rows by key. One plan, made once, suits them: it reads the indexes of the keys, and
+    so rows are locked in the order of their keys."""
 
     def settings(self) -> dict[str, str]:
         """All but the limit of whole transactions, which servers before PostgreSQL 17 do not have."""

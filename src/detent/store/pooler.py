@@ -77,18 +77,18 @@ class HandlerConnection(asyncpg.Connection):  # type: ignore[misc]  # the driver
         return f"{super()._get_unique_id(prefix)}{PROCESS}"
 
 
-# Longer than one transaction may wait for a lock, so that it does not fail all those behind it.
+# Longer than the lock timeout, so that one transaction that waits for a lock does not fail all those behind it.
 TURN_SECONDS = 10.0
 
 
 class TransactionTurns:
-    """One transaction at a time that may wait for a second connection, as those that register jobs do.
+    """Lets one transaction at a time wait for a second connection, as transactions that register jobs do.
 
     All processes share the pooler's connections. If every one of them were in such a transaction, none could get its
     second connection until the server ends the transactions, and no heartbeat would come through either.
 
-    A registration may take a second, if it names a broker that does not answer. So each tenant has a line of its own,
-    and only the first of each waits for the turn: those of one tenant do not use up the time of others."""
+    A registration may take a second, if it names a broker that does not answer. So each tenant has its own line, and
+    only the first request of each line waits for the turn: one tenant does not use up the time of the others."""
 
     def __init__(self) -> None:
         self._free = asyncio.Semaphore(1)

@@ -120,10 +120,10 @@ def _numbered_on(row: Row, attempts: Sequence[Attempt]) -> tuple[list[Attempt], 
 
 
 def _of_ended_life(last: Attempt | None, number: int) -> int:
-    """How many attempts the life had that ended with `last`; 0 if the next attempt, of this number, belongs to it.
+    """How many attempts a life had, if `last` ended it; 0 if the next attempt, with this number, belongs to it too.
 
-    Within a life numbers never fall. One is repeated only after an attempt that is not known to have started and was
-    therefore not counted: it is lost, or stale since its late result came, and such an attempt ends no life."""
+    Within a life numbers never fall. A number is repeated only after an attempt that was not counted, because it is not
+    known to have started. Such an attempt is lost, or stale since its late result came, and it ends no life."""
     if last is None or number > last.attempt:
         return 0
     uncounted = last.outcome in ("lost", "stale") and last.started_at is None

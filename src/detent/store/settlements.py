@@ -44,8 +44,8 @@ _key_of: Callable[[Claim], tuple[object, ...]] = itemgetter(slice(5))
 
 
 def settle_statements(batch: Sequence[Settlement]) -> Iterator[tuple[Statement, Columns]]:
-    """What ends these runs; a single statement, unless runs of tasks are among them or jobs have several runs: then one
-    more for each."""
+    """The statements that settle these runs: one for each kind that is among them. The kinds: runs of tasks, single
+    runs of other jobs, and runs of other jobs that have several here."""
     for of_tasks, some in by_kind(batch, _claim_of):
         if of_tasks:
             yield _settle_tasks(some)
@@ -71,8 +71,8 @@ def _settle_ticks(batch: Sequence[Settlement]) -> Iterator[tuple[Statement, Colu
         yield sql.run.SETTLE, _columns_by_job(sorted(alone, key=_job_of))
     if len(alone) < len(batch):
         several = (item for item in reversed(batch) if counts[item.claim.job] > 1)
-        # An end that is here twice is sent once, because the statement would write its history twice. The second shares
-        # the fate of the first: callers find both by job and lane.
+        # A settlement that is here twice is sent once, because the statement would write its history twice. Both get
+        # the same answer: callers find them by job and lane.
         first_of = {_key_of(item.claim): item for item in several}
         yield sql.run.SETTLE_LANES, _columns_by_lane(list(first_of.values()))
 

@@ -1,7 +1,7 @@
-"""What a server may send on a connection, asked for or not.
+"""Limits what a server may send on a connection, in answers and outside them.
 
-The protocol of aiohttp parses everything that arrives. It stops reading only where the body of an answer waits to be
-read, so answers without a body (`100 Continue` for ever) would be parsed and kept without end, and so would bytes that
+The protocol of aiohttp parses everything that arrives. It stops reading only while the body of an answer waits to be
+read. So it would parse and keep an endless series of answers without a body (`100 Continue`), and endless bytes that
 belong to no answer, such as the extension of a chunk. That blocks the loop on which all jobs fire.
 """
 
@@ -46,15 +46,15 @@ class AnswerProtocol(ResponseHandler):
         self._received_at_end = self._received
 
     def is_silent(self) -> bool:
-        """Whether nothing has arrived that no request asked for, the end of the connection included. The loop may not
-        have read it yet: a server that closes after each answer failed every second call."""
+        """Whether nothing has arrived since the last answer, not even the end of the connection. The loop may not have
+        read it yet: without this check, every second call to a server that closes after each answer failed."""
         if self._buffer or self._received != self._received_at_end or self.transport is None:
             return False
         return not _has_arrived(self.transport)
 
     def close(self) -> None:
-        """Drop what was not sent, and do not wait for the server: one that does not read would keep the connection, and
-        with TLS one that does not say goodbye, for 30 s."""
+        """Drop what was not sent, and do not wait for the server. A server that does not read would keep the connection
+        for 30 s, and with TLS also a server that does not close it in turn."""
         transport = self.transport
         super().close()
         if transport is not None and (transport.get_extra_info("sslcontext") or transport.get_write_buffer_size()):
@@ -85,8 +85,8 @@ class AnswerProtocol(ResponseHandler):
             self.transport.abort()
 
     def set_exception(self, exc: BaseException, exc_cause: BaseException | None = None) -> None:
-        """aiohttp reports what is wrong with a body that has begun to the reader of the next answer only: the reader of
-        the body would wait until its time limit."""
+        """Report the error to the reader of the body, too. aiohttp reports an error within a body only to the reader of
+        the next answer, so the reader of the body would wait until its time limit."""
         if exc_cause is None:
             super().set_exception(exc)
         else:

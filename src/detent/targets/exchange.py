@@ -69,8 +69,8 @@ def head_of(method: str, url: URL, headers: Iterable[tuple[str, str]]) -> str:
 
 
 def header_lines(headers: Iterable[tuple[str, str]]) -> str:
-    """Every value was checked or encoded where it came from; here is the last place where one that could add a line
-    would be seen."""
+    """Every value was checked or encoded at its source. This is the last check that none of them adds a line to the
+    request."""
     lines = [f"{name}: {value}\r\n" for name, value in headers]
     text = "".join(lines)
     if text.count("\r") + text.count("\n") > 2 * len(lines) or "\0" in text:
@@ -124,9 +124,9 @@ async def exchange(
 
 
 def _was_sent(transport: asyncio.Transport, request: bytes) -> bool:
-    """Whether none of the request is left in memory; the next request would queue behind it. TLS passes all that it
-    has encrypted to the transport below, and does not count it: there, only a request that fits into the buffers of
-    the socket is known to be gone."""
+    """Whether none of the request is left in memory; the next request would queue behind it. TLS does not count the
+    encrypted bytes that it has passed to the transport below. So over TLS, only a request that fits into the buffers
+    of the socket is known to be sent."""
     if transport.get_extra_info("sslcontext") is not None and len(request) > SMALL_REQUEST:
         return False
     return not transport.get_write_buffer_size()

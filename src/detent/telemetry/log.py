@@ -195,9 +195,9 @@ class _ForRuns(_Forward):
 
 @contextmanager
 def captured_logging() -> Iterator[None]:
-    """Open this when the app of the user is loaded, which may have configured `logging` for itself: its own handlers
-    write its log then, and runs get their lines as before, as far as the level that it chose lets them pass. Where
-    nothing is configured, runs get lines from INFO on, as in a process of detent."""
+    """Open this once the app of the user is loaded. If the app has configured `logging`, its own handlers write its
+    log, and runs get the lines that pass the level that it chose. Otherwise runs get lines from INFO on, as in a
+    process of detent."""
     root = logging.getLogger()
     if any(isinstance(handler, _Forward) for handler in root.handlers):
         yield

@@ -140,12 +140,12 @@ class KafkaTransport:
                 async with asyncio.timeout(CLOSE_SECONDS):
                     await self._send_all_again()
         finally:
-            ends = self._end()  # also where this call is cut off: nobody else would end the threads
+            ends = self._end()  # also if this call is cancelled: otherwise the threads would not end
         if ends:
             await asyncio.wait(ends, timeout=CLOSE_SECONDS)
 
     def _end(self) -> list[asyncio.Future[None]]:
-        """Whose results are there when the clients have ended, whether or not they are waited for."""
+        """Begin to end the clients, even if nothing awaits the futures. These are done when the clients have ended."""
         left = self._leave()
         topics, self._topics = self._topics, None
         making, self._making = self._making, None

@@ -8,8 +8,8 @@
 The same offer is one member, however often it is sent. A delivery is the offer with a name of its own, by which
 `finish` removes this delivery and no later one of the same offer. Every `take` first returns the deliveries whose time
 is over, so nothing but workers is needed for it. What is in braces decides the slot of a key: all are in one, as
-scripts need it. The keys expire when nothing has been sent for an hour, and a set of offers that nobody takes loses its
-first ones when it grows too large: a run that still waits is offered again.
+scripts need it. The keys expire when nothing has been sent for an hour. If a set of offers that no worker takes grows
+too large, those that were due first are dropped: a run that still waits is offered again.
 """
 
 from __future__ import annotations

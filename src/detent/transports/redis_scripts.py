@@ -6,8 +6,9 @@ A member of `taken` is `<delivery> <priority> <due> <offer>`.
 from __future__ import annotations
 
 KEPT_SECONDS = 3600
-# Of one queue and priority. Only a take removes offers, and where all workers have a backlog, or a queue is served over
-# the API alone, none is made. Beyond this the first that were due are dropped: those that still wait are offered again.
+# The most offers of one queue and priority. Only a take removes offers, and workers that have a backlog take none, nor
+# do programs that pull over the API alone. Beyond this, the offers that were due first are dropped: runs that still
+# wait are offered again.
 MAX_OFFERS = 20_000
 
 # A wake-up that is there already wakes as well as two.

@@ -193,8 +193,8 @@ class Attempts:
         )
 
     def waits(self, held: HeldRun) -> None:
-        """This run did not end in the pass of the event loop in which its slot began it. Only now does its time limit
-        have to be watched: nothing can interrupt a run that never waits."""
+        """Watch the time limit of a run that did not end in the pass of the event loop in which its slot began it. A
+        run that never waits needs no watch, because nothing can interrupt it."""
         held.waited = True
         if held.called and is_running(held):
             self._watch(held)

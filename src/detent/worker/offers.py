@@ -154,8 +154,9 @@ class OfferTaker:
         return 0.0
 
     def _divide(self, taken: Sequence[TakenOffer]) -> tuple[list[TakenOffer], list[TakenOffer], list[TakenOffer]]:
-        """What is claimed by key, what only says that runs wait, and what other workers are to have: while this one
-        waited, ticks of its node were handed off to it, its handlers became busy, or it stopped to serve a queue."""
+        """Offers to claim by key, offers that only say that runs wait, and offers for other workers. There are some of
+        these if, while this worker waited, its node handed ticks off to it, its handlers became busy, or it stopped
+        serving a queue."""
         serving, by_key = self._claiming.serving, self._claiming.by_key
         served = [one for one in taken if one.offer.queue in serving]
         hints = [one for one in served if isinstance(one.offer, QueueOffer) or one.offer.queue not in by_key]
@@ -182,8 +183,8 @@ class OfferTaker:
         self._accept(claims)
 
     def _drop_rejected(self, count: int, error: Rejected) -> None:
-        """One of the offers names what no run can have. Given back, they would all return for ever; the usual claim
-        finds those that wait."""
+        """One of the offers names values that no run can have. If all were given back, they would return for ever. The
+        usual claim finds the runs that wait."""
         log.warning(
             "offers are dropped: the broker holds what this cluster has not sent", offers=count, error=str(error)
         )

@@ -152,8 +152,8 @@ class CeleryLink:
                 self._loop.call_soon_threadsafe(_deliver, replies)
 
     def _send_all(self, orders: list[TaskOrder]) -> Sequence[_Reported]:
-        """After a connection fails, the rest of the batch fails with it, unsent: each would wait as long again. After
-        anything else, the rest waits for the next pass, which connects anew."""
+        """If the connection fails, the rest of the batch fails with it, unsent: each task would wait as long again. If
+        a task fails otherwise, the rest waits for the next pass, which connects anew."""
         if self._failure is not None and self._failing.pausing:
             return [(order, self._failure) for order in orders]
         replies: list[_Reported] = []

@@ -68,7 +68,7 @@ class KafkaPublisher:
         return self._client
 
     async def _reachable(self, given: Sequence[tuple[str, int]]) -> list[tuple[str, int]]:
-        """One that is down is no reason to stop, a refused one is. Raises OSError if all are down."""
+        """The servers that are up. Raises AddressRefusedError if one is refused, and OSError if all are down."""
         found: list[tuple[str, int]] = []
         failed: OSError | None = None
         for host, port in given:

@@ -1,5 +1,5 @@
--- Delete events if no rule asks for any: of no tenant, suspended or not, and of no version. $1 limit. The rules are
--- read by the snapshot that shows the events, so a rule whose events are seen is seen too.
+-- Delete events if no rule uses any. Rules of suspended tenants and of newer versions count too. $1 limit. One snapshot
+-- shows events and rules: a rule whose events it shows is shown, too.
 DELETE FROM alert_events
  WHERE event IN (SELECT event FROM alert_events ORDER BY event LIMIT $1::integer)
    AND NOT EXISTS (SELECT FROM alert_rules WHERE events <> '{}')

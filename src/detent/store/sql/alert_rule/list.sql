@@ -1,5 +1,5 @@
--- Rules of a tenant by name, with their open alerts, the last time for which one of these waits, and what became of
--- their last messages. $1 tenant, $2 limit, $3 one name, or NULL for all
+-- Rules of a tenant by name, with the number of their open alerts, the latest time that one of these waits for, when a
+-- message was last sent, and the error of the last one. $1 tenant, $2 limit, $3 one name, or NULL for all
 SELECT r.rule, r.name, r.definition::text AS definition, r.created_at, r.created_by, r.changed_at, r.changed_by,
        a.open_alerts, a.waits_until, now() AS at,
        (SELECT max(n.ended_at) FROM notices n WHERE n.rule = r.rule AND n.error IS NULL) AS last_sent_at,

@@ -1,8 +1,8 @@
--- Due cursors of jobs whose tick counts from the end of the run before: move those that are not there yet. $1 node;
+-- Due cursors of jobs whose tick counts from the end of the previous run: move those whose tick is too early. $1 node;
 -- arrays sorted by job: $2 job, $3 tick and $4 generation as read, $5 delay, $6 the time to the next look while a run
--- is unfinished, $7 the end of the schedule or NULL. Returns the moved ones with their next tick (NULL: a tick after
--- the end of the schedule, so the job has ended), and as 'busy' those that are locked or not as they were read: they
--- are neither waited for nor fired. The others stand on their tick. One snapshot: a run is either unfinished or in the
+-- is unfinished, $7 the end of the schedule or NULL. Returns moved cursors with their next tick (NULL: that is after
+-- the end of the schedule, so the job has ended), and as 'busy' cursors that are locked or not as they were read: they
+-- are neither waited for nor fired. All other ticks may fire. One snapshot: a run is either unfinished or in the
 -- history. Statuses 1, 2 and 3 are succeeded, dead and cancelled. Runs since the last tick count, also those started by
 -- hand. The clock of a worker may be ahead: an end is not later than now. Ticks have milliseconds.
 WITH fence AS MATERIALIZED (SELECT node FROM nodes WHERE node = $1 AND NOT evicted FOR KEY SHARE),

@@ -1,9 +1,9 @@
 -- Chunks of lines of a run of a tenant, in the order in which they were written. $1 job, $2 scheduled_at, $3 serial, $4
 -- tenant, $5 limits of the caller or NULL, $6 attempt or NULL for all; behind this line: $7 token, $8 number; $9 how
 -- many chunks.
--- A dead run that is retried counts its attempts from 1 again. Readers see them numbered on (store/run_rows.py): an
--- attempt before this one, after which the numbers fall, was the last one of an earlier life. So was a first one that
--- is followed by another first one, unless it was not counted, because it is not known to have started.
+-- A dead run that is retried counts its attempts from 1 again. Readers see them numbered on (store/run_rows.py): where
+-- the next number is lower, an attempt was the last one of an earlier life. So was an attempt 1 that is followed by
+-- another attempt 1, unless the former was not counted, because it is not known to have started.
 SELECT token, number AS attempt, first, last, lines
   FROM (SELECT l.token, l.part, l.first, l.last, l.lines, l.attempt + earlier.attempts AS number
           FROM run_logs l,
