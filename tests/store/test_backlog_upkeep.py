@@ -98,6 +98,25 @@ async def test_keys_of_runs_that_have_ended_are_purged_and_others_stay(
     assert await count(look, "key_rates") == 2
 
 
+@pytest.mark.parametrize(("reason", "kept"), [("retries exhausted", True), ("discarded", False)])
+async def test_a_dead_run_that_is_continued_after_the_purge_has_its_unique_key(
+    verbs: Store, look: Any, task: int, reason: str, kept: bool
+) -> None:
+    await enqueue(look, {"unique_key": "a"})
+    serial, at = await look.fetchrow("DELETE FROM backlog RETURNING serial, scheduled_at")
+    await look.execute(
+        "INSERT INTO run_history (job, scheduled_at, token, finished_at, serial, revision, attempt, status, reason)"
+        " VALUES ($1, $2, 1, now(), $3, 1, 1, 2, $4)",
+        task, at, serial, reason,
+    )  # fmt: skip
+    async for _ in verbs.tasks.purge_keys():
+        pass
+    assert await count(look, "unique_keys") == kept
+    continued = await verbs.reruns.redrive([RunKey(task, at, serial)])
+    await enqueue(look, {"unique_key": "a"})
+    assert (len(continued.runs), await count(look, "backlog")) == (kept, 1)
+
+
 async def test_a_job_keeps_its_revisions_while_runs_wait_and_is_not_purged_before_them(
     verbs: Store, look: Any, task: int
 ) -> None:

@@ -1,6 +1,6 @@
 -- As run/redrive, for on-demand runs: dead runs return to the backlog under a higher token, as many as are asked for,
 -- since no lane has to be free. Arrays: $1 job, $2 scheduled_at, $3 serial; then $4 tenant, $5 limit, $6 limits of the
--- caller or NULL. A unique key is not taken again.
+-- caller or NULL. A unique key is not taken again: the run still has it, unless another run took it meanwhile.
 WITH dead AS MATERIALIZED (
     SELECT h.job, h.scheduled_at, h.serial, h.token, h.key, h.payload, c.queue, c.revision, c.priority, c.once, j.tenant
       FROM unnest($1::bigint[], $2::timestamptz[], $3::integer[]) AS batch (job, scheduled_at, serial)
