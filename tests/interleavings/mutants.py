@@ -56,7 +56,7 @@ def cursor_alone() -> str:
     """The fire's first half: the cursor moves and nothing is inserted."""
     return changed(
         "cursor/fire",
-        ("FROM placed WHERE lane IS NOT NULL", "FROM placed WHERE false"),
+        ("FROM moved WHERE job NOT IN (SELECT job FROM occupied)", "FROM moved WHERE false"),
         ("WHERE (SELECT made < moved FROM counts) AND job NOT IN (SELECT job FROM made))", "WHERE false)"),
     )
 
@@ -65,11 +65,11 @@ def run_alone() -> str:
     """The fire's second half: the run of a cursor that has moved."""
     text = sql.cursor.FIRE.text
     begin, end = text.index("    UPDATE cursors c\n"), text.index("    RETURNING c.job, c.last_tick AS tick")
-    columns, rest = text[end:].removeprefix("    RETURNING ").split("),\nplaced", 1)
+    columns, rest = text[end:].removeprefix("    RETURNING ").split("),\noccupied", 1)
     halved = (
         f"{text[:begin]}    SELECT {columns} FROM cursors c"
         " WHERE c.job = ANY ($4::bigint[]) AND EXISTS (SELECT FROM fence)"
-        f" AND c.last_tick = coalesce($5::timestamptz, ($6::timestamptz[])[1]) AND {UNUSED}),\nplaced{rest}"
+        f" AND c.last_tick = coalesce($5::timestamptz, ($6::timestamptz[])[1]) AND {UNUSED}),\noccupied{rest}"
     )
     assert "UPDATE" not in halved
     assert "INSERT INTO live_runs" in halved

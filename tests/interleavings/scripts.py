@@ -10,6 +10,8 @@ from collections.abc import Mapping, Sequence
 from datetime import timedelta
 from typing import Any
 
+import asyncpg
+
 from detent.domain.identity import MANUAL, RunKey
 from detent.domain.run import Claim
 from detent.store.settlements import Settlement, settle_statements
@@ -75,12 +77,17 @@ def _refused(row: Mapping[str, Any] | None) -> bool:
 async def _open_fire(
     actor: Actor, node: int, number: int, step: timedelta, jobs: Sequence[int], hand_off: bool, careful: bool
 ) -> Rows:
+    """As the product: a batch of which another run takes a lane in the meantime is sent again as a careful one."""
     count, by = len(jobs), (node, INCARNATION, node if hand_off else None)
     at, following = tick(number), tick(number) + step
-    if careful:
-        columns = (jobs, [at] * count, [1] * count, [following] * count, None)
-        return await actor.open("cursor/fire_careful", *by, *columns, False)
-    return await actor.open("cursor/fire", *by, jobs, at, None, 1, None, following, None, None)
+    if not careful:
+        try:
+            return await actor.open("cursor/fire", *by, jobs, at, None, 1, None, following, None, None)
+        except asyncpg.UniqueViolationError as taken:
+            assert taken.constraint_name == "live_runs_pkey"
+            await actor.rollback()
+    columns = (jobs, [at] * count, [1] * count, [following] * count, None)
+    return await actor.open("cursor/fire_careful", *by, *columns, False)
 
 
 def _handed_off(job: int, number: int, exception: Mapping[str, Any] | None) -> Claim | None:

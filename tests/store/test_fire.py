@@ -2,22 +2,26 @@
 
 from __future__ import annotations
 
+import asyncio
 from datetime import datetime, timedelta
 from typing import Any
 
 import pytest
 
+from detent.domain.identity import MANUAL
 from detent.runtime import failpoints
 from detent.store import Store
 from detent.store.cursors import Advance, Exceptional
 from detent.store.db import LockTimeout, Rejected
 from tests.support.factories import LONG_AGO, add_job, add_live_run, add_node
 from tests.support.ticks import advance_of
+from tests.support.waiting import until
 
 NODE, OTHER = 11, 12
 HOUR = timedelta(hours=1)
 NEXT = LONG_AGO + HOUR
 FIRST_TOKEN = 1 << 22 | 1
+MANUAL_TICK = LONG_AGO + timedelta(minutes=1)
 
 
 @pytest.fixture(autouse=True)
@@ -283,6 +287,25 @@ async def test_a_locked_cursor_ends_the_wait_and_the_careful_fire_goes_round_it(
         assert await verbs.cursors.fire(NODE, 1, True, batch, careful=True) == [Exceptional(locked, None, "refused")]
     assert (await cursor(look, free))["next_tick"] == NEXT
     assert (await cursor(look, locked))["next_tick"] == LONG_AGO
+
+
+async def test_a_run_that_takes_the_lane_meanwhile_ends_the_fire_and_the_careful_one_skips_the_tick(
+    look: Any, verbs: Store, another: Any
+) -> None:
+    free, taken = await add_job(look), await add_job(look)
+    batch = [advance(free), advance(taken)]
+    transaction = another.transaction()
+    await transaction.start()
+    await add_live_run(another, taken, MANUAL_TICK, serial=MANUAL)
+    firing = asyncio.create_task(verbs.cursors.fire(NODE, 1, True, batch))
+    await until(lambda: look.fetchval("SELECT count(*) FROM pg_locks WHERE NOT granted"))
+    await transaction.commit()
+    with pytest.raises(LockTimeout):
+        await firing
+    assert (await cursor(look, free))["next_tick"] == LONG_AGO, "a fire is all or nothing"
+    assert await verbs.cursors.fire(NODE, 1, True, batch, careful=True) == [Exceptional(taken, None, "overlap")]
+    assert [run["scheduled_at"] for run in await live(look, free)] == [LONG_AGO]
+    assert await skipped(look, taken) == [(LONG_AGO, "overlap")]
 
 
 async def test_a_fire_does_not_wait_for_an_eviction_for_ever(look: Any, verbs: Store, another: Any) -> None:

@@ -11,13 +11,14 @@ from detent.domain.misfire import MAX_MISSED, RUN_ONCE, CatchUp, MissedRange
 from detent.domain.schedule import Schedule
 from detent.store import sql
 from detent.store.arrays import agreed, columns
-from detent.store.db import Database, PoolName, Row
+from detent.store.db import Database, LockTimeout, PoolName, Rejected, Row
 from detent.store.stored_schedules import MAX_CACHED, LoadedSchedules, UnreadableSchedule, read_schedule
 from detent.telemetry.log import logger
 
 log = logger("store")
 
 BEGINNING = datetime.min.replace(tzinfo=UTC)
+LANES = "live_runs_pkey"
 
 
 class Cursor(NamedTuple):
@@ -169,7 +170,12 @@ class CursorStore:
             rows = await self._database.fetch_guarded(PoolName.FIRE, sql.cursor.FIRE_CAREFUL, "S4", "S5", *by, *batched)
         else:
             batched = (jobs, *agreed(ticks), *agreed(generations), *agreed(nexts), later)
-            rows = await self._database.fetch_guarded(PoolName.FIRE, sql.cursor.FIRE, "S4", "S5", *by, *batched)
+            try:
+                rows = await self._database.fetch_guarded(PoolName.FIRE, sql.cursor.FIRE, "S4", "S5", *by, *batched)
+            except Rejected as refused:
+                if refused.constraint != LANES:
+                    raise
+                raise LockTimeout("a job of the batch got another run in the meantime") from refused
         return [Exceptional(row["job"], row["lane"], row["why"]) for row in rows]
 
     async def look_at_delays(self, node: int, batch: Sequence[DelayLook]) -> DelaysSeen:

@@ -7,7 +7,7 @@ measured. A pooler passes no settings on, so `pooler.py` sets both in another wa
 
 A failed write is one of four things, and callers treat them differently:
 
-    LockTimeout      not applied; a row is locked, or the batch was too large; try less, or go around that row
+    LockTimeout      not applied; a row or a key is taken, or the batch was too large; try less, or go around that row
     Rejected         not applied; the data broke a constraint; bisect the batch and set the culprit aside
     Unavailable      not applied; the server cannot serve now; try again later
     OutcomeUnknown   perhaps applied: the reply was lost; read before doing anything again

@@ -28,36 +28,38 @@ moved AS (
        AND num_nonnulls(c.runs_left, c.key_limit, c.key_rate) = 0 AND NOT c.skips AND NOT c.crowded
        AND (SELECT held_at IS NULL FROM cluster) AND c.queue <> ALL (ARRAY(SELECT queue FROM suspended_queues))
     RETURNING c.job, c.last_tick AS tick, c.queue, c.revision, c.lanes, c.priority, c.once),
-placed AS MATERIALIZED (
-    -- The lane by overlap policy. SKIP (lanes = 1): lane 0. QUEUE and REPLACE (lanes < 0): lane 0 where the job has no
-    -- other run, else the negative lane in which runs wait. ALLOW: the lowest free lane; triggers take the highest, so
-    -- that the two compete only for the last.
-    SELECT moved.*, CASE WHEN lanes = 1 THEN 0::smallint
-        WHEN lanes < 0
-        THEN CASE WHEN EXISTS (SELECT FROM live_runs r WHERE r.job = moved.job) THEN lanes ELSE 0::smallint END
-        ELSE (SELECT g::smallint FROM generate_series(0, moved.lanes - 1) g
-         WHERE NOT EXISTS (SELECT FROM live_runs r WHERE r.job = moved.job AND r.lane = g)
-         ORDER BY g LIMIT 1) END AS lane FROM moved),
-inserted AS (
+occupied AS MATERIALIZED (SELECT job FROM live_runs WHERE job = ANY ($4::bigint[])),
+alone AS (
+    -- Nearly all: no run of their job is visible, so lane 0 is free. Without ON CONFLICT, which would write every row
+    -- twice (66 of 590 B of WAL for each run). If another run takes the lane meanwhile, the key refuses the whole
+    -- batch, which is then sent as cursor/fire_careful.
+    INSERT INTO live_runs (job, scheduled_at, token, owner, not_before, queue, revision, lane, priority, once)
+    SELECT job, tick, $2::bigint << 22 | 1, $3::bigint, tick, queue, revision, 0, priority, once
+      FROM moved WHERE job NOT IN (SELECT job FROM occupied)
+    RETURNING job, lane),
+beside AS (
+    -- The lane by overlap policy. SKIP (lanes = 1): lane 0, if the run there ends meanwhile. QUEUE and REPLACE
+    -- (lanes < 0): the negative lane in which runs wait. ALLOW: the lowest free lane; triggers take the highest, so that
+    -- the two compete only for the last.
     INSERT INTO live_runs (job, scheduled_at, token, owner, not_before, queue, revision, lane, priority, once)
     SELECT job, tick, $2::bigint << 22 | 1, CASE WHEN lane >= 0 THEN $3::bigint END, tick, queue, revision, lane,
            priority, once
-      FROM placed WHERE lane IS NOT NULL
+      FROM (SELECT moved.*, CASE WHEN lanes = 1 THEN 0::smallint WHEN lanes < 0 THEN lanes
+                ELSE (SELECT g::smallint FROM generate_series(0, lanes - 1) g
+                 WHERE NOT EXISTS (SELECT FROM live_runs r WHERE r.job = moved.job AND r.lane = g)
+                 ORDER BY g LIMIT 1) END AS lane
+              FROM moved WHERE (job IN (SELECT job FROM occupied)) IS TRUE) placed
+     WHERE lane IS NOT NULL
     ON CONFLICT (job, lane) DO NOTHING RETURNING job, lane),
-queued AS (                                  -- another run took lane 0 meanwhile: wait after all
-    INSERT INTO live_runs (job, scheduled_at, token, not_before, queue, revision, lane, priority, once)
-    SELECT job, tick, $2::bigint << 22 | 1, tick, queue, revision, lanes, priority, once
-      FROM placed WHERE lanes < 0 AND lane = 0 AND job NOT IN (SELECT job FROM inserted)
-    ON CONFLICT (job, lane) DO NOTHING RETURNING job, lane),
-made AS (SELECT * FROM inserted UNION ALL SELECT * FROM queued),
+made AS (SELECT * FROM alone UNION ALL SELECT * FROM beside),
 counts AS MATERIALIZED (                     -- as a rule all three are equal, and nothing below has to be searched
     SELECT cardinality($4::bigint[]) AS sent, (SELECT count(*) FROM moved) AS moved,
            (SELECT count(*) FROM made) AS made),
 history AS (
     INSERT INTO run_history (job, scheduled_at, finished_at, serial, revision, status, reason)
-    SELECT job, tick, now(), 0, revision, 4, 'overlap' FROM placed
+    SELECT job, tick, now(), 0, revision, 4, 'overlap' FROM moved
      WHERE (SELECT made < moved FROM counts) AND job NOT IN (SELECT job FROM made))
--- IN (sub-select) throughout: always a hashed subplan, where a join of CTEs, each estimated at one row, would be
+-- NOT IN and IS TRUE throughout: always a hashed subplan, where a join of CTEs, each estimated at one row, would be
 -- a thousand times a thousand comparisons.
 SELECT job, lane, NULL AS why FROM made WHERE lane <> 0
 UNION ALL SELECT job, NULL, 'overlap' FROM moved
