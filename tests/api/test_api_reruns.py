@@ -9,8 +9,8 @@ from uuid import UUID, uuid4
 
 from detent.domain.identity import RunKey, decode_run_id, run_id
 from detent.domain.states import CODES, RunStatus
-from detent.store.settlements import Settlement
 from tests.api.api_client import ApiClient
+from tests.support.ends import ended_run
 from tests.support.factories import add_live_run, add_node
 
 NODE = 7
@@ -24,7 +24,7 @@ async def finish(api: ApiClient, sql: Any, status: RunStatus = RunStatus.DEAD) -
     queues = await sql.fetchval("SELECT array_agg(queue) FROM queues")
     claims = await api.store.live_runs.claim(NODE, 1, queues, 100)
     now = await sql.fetchval("SELECT now()")
-    done = [Settlement(claim, now, now, CODES[status], outcome="failed", error="status 500") for claim in claims]
+    done = [ended_run(claim, now, now, CODES[status], outcome="failed", error="status 500") for claim in claims]
     assert await api.store.live_runs.settle(NODE, done) == []
 
 

@@ -9,8 +9,8 @@ from uuid import UUID
 from detent.domain.identity import decode_run_id
 from detent.domain.run import Claim
 from detent.domain.states import CODES, RunStatus
-from detent.store.settlements import Settlement
 from tests.api.api_client import ApiClient
+from tests.support.ends import ended_run
 from tests.support.factories import add_node
 
 CONTRACT = (
@@ -33,7 +33,7 @@ async def finish(api: ApiClient, sql: Any, run: Any, result: str | None = None) 
     claim = await claim_one(api, sql)
     assert str(claim.run_id) == run["id"]
     now = datetime.now(UTC)
-    done = Settlement(claim, now, now, CODES[RunStatus.SUCCEEDED], result=result)
+    done = ended_run(claim, now, now, CODES[RunStatus.SUCCEEDED], result=result)
     assert await api.store.live_runs.settle(NODE, [done]) == []
 
 

@@ -20,7 +20,7 @@ from tests.interleavings.harness import Actor, Rows, Script
 from tests.interleavings.mutants import Mutant, changed
 from tests.interleavings.scenarios import Scenario
 from tests.interleavings.scripts import NO_DELAY, claim_and_settle, columns
-from tests.interleavings.world import NEW, OLD, SECOND, World, held, run, settlement
+from tests.interleavings.world import NEW, OLD, SECOND, World, held, run, settlement, words_of
 
 WORKER, TENANT = 9, 1
 MINUTE = 60 * SECOND
@@ -122,7 +122,7 @@ async def _beat(actor: Actor, claim: Claim) -> Rows:
 
 
 async def _report(actor: Actor, claim: Claim, status: int | None) -> bool:
-    words = settlement(claim, -WORKER).result if status is SUCCEEDED else None
+    words = words_of(claim, -WORKER) if status is SUCCEEDED else None
     settle = _settles(claim, status, "succeeded" if status is SUCCEEDED else "failed", words)
     if await actor.run("pull/settle", *settle):
         return True

@@ -13,8 +13,8 @@ from typing import Any
 import asyncpg
 
 from detent.domain.identity import MANUAL, RunKey
-from detent.domain.run import Claim
-from detent.store.settlements import Settlement, settle_statements
+from detent.domain.run import Claim, HeldRun
+from detent.store.settlements import settle_statements
 from tests.interleavings.harness import Actor, Rows, Script
 from tests.interleavings.world import (
     CRASH_CAP,
@@ -261,7 +261,7 @@ async def settle_all(actor: Actor, world: World, node: int, claims: Sequence[Cla
 
 async def _try_to_settle(
     actor: Actor, world: World, node: int, claims: Sequence[Claim], held_open: bool
-) -> list[Settlement]:
+) -> list[HeldRun]:
     """Settle; returns what was not this node's to settle."""
     batch = [settlement(claim, node) for claim in claims]
     unmatched: list[Any] = []
@@ -276,12 +276,12 @@ async def _try_to_settle(
     return [item for item in batch if (item.claim.job, item.claim.lane) in missed]
 
 
-async def tell_stale(actor: Actor, world: World, node: int, late: Sequence[Settlement]) -> None:
+async def tell_stale(actor: Actor, world: World, node: int, late: Sequence[HeldRun]) -> None:
     jobs, _, ats, serials, tokens = columns([item.claim for item in late])
     if await actor.run("run/find_settled", jobs, ats, serials, tokens):
         raise AssertionError("a settle that was sent once and matched nothing was taken for a repeated one")
     world.refused += late
-    times = [item.finished for item in late]
+    times = [item.claim.scheduled_at for item in late]
     await actor.run(
         "run/record_stale", node, jobs, ats, serials, tokens, times, times, [1] * len(late), ["late"] * len(late)
     )

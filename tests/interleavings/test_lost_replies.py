@@ -14,9 +14,8 @@ from detent.runtime import failpoints
 from detent.settings.settings import Settings
 from detent.store import Database, Store
 from detent.store.db import OutcomeUnknown
-from detent.store.live_runs import PlannedRetry
-from detent.store.settlements import Settlement
 from tests.interleavings.cutting_proxy import CuttingProxy
+from tests.support.ends import ended_run, failed_run
 from tests.support.factories import LONG_AGO, add_job, add_live_run, add_node
 from tests.support.ticks import advance_of
 from tests.support.waiting import until
@@ -25,7 +24,7 @@ NODE = 1
 TOKEN = 1 << 22 | 1
 HELD = Claim(1, 0, LONG_AGO, 0, TOKEN, 1)
 LATER = LONG_AGO + timedelta(hours=1)
-ENDED = Settlement(HELD, LONG_AGO, LONG_AGO, 1, result="done")
+ENDED = ended_run(HELD, LONG_AGO, LONG_AGO, 1, result="done")
 # A reply is lost on the way to the client, or the request on the way to the server. Neither tells which.
 LOST = ("reply", "request")
 
@@ -75,7 +74,7 @@ async def test_a_fire_of_unknown_outcome_is_fired_once_and_found_again(
     assert [item.why for item in again] == (["refused"] if lost == "reply" else [])
     (claim,) = await store.live_runs.reconcile(NODE)
     assert (claim.job, claim.scheduled_at, claim.token) == (job, LONG_AGO, TOKEN)
-    assert await store.live_runs.settle(NODE, [ENDED._replace(claim=claim)]) == []
+    assert await store.live_runs.settle(NODE, [ended_run(claim, LONG_AGO, LONG_AGO, 1, result="done")]) == []
     assert await look.fetchval("SELECT count(*) FROM run_history") == 1
 
 
@@ -116,7 +115,7 @@ async def test_a_settle_of_unknown_outcome_may_be_sent_again(
 async def test_a_failure_of_unknown_outcome_is_counted_once(
     look: Any, proxy: tuple[CuttingProxy, str], store: Store, lost: str
 ) -> None:
-    failed = PlannedRetry(HELD, LONG_AGO, LONG_AGO, "failed", "no", timedelta(0))
+    failed = failed_run(HELD, LONG_AGO, LONG_AGO, "failed", "no", timedelta(0))
     await store.live_runs.retry(NODE, [failed])
     await add_live_run(look, 1, owner=NODE)
     lose(proxy, lost)

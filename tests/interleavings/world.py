@@ -26,12 +26,13 @@ from datetime import datetime, timedelta
 from typing import Any, NamedTuple
 
 from detent.domain.identity import MANUAL, RunKey
-from detent.domain.run import Claim
+from detent.domain.run import Claim, End, HeldRun
 from detent.domain.states import CODES, RunStatus
 from detent.store.live_runs import claims_of
-from detent.store.settlements import Settlement, settle_statements
+from detent.store.settlements import settle_statements
 from detent.store.statement import STATEMENTS
 from detent.store.tasks import TaskHead, claims_of_tasks, release_laned_on
+from tests.support.ends import ended_run
 from tests.support.factories import LONG_AGO
 
 OLD, NEW, SURVIVOR = 1, 2, 3
@@ -136,8 +137,8 @@ class World:
 
     expected: dict[int, set[datetime]]
     grants: list[Grant] = field(default_factory=list)
-    accepted: list[tuple[Settlement, int]] = field(default_factory=list)
-    refused: list[Settlement] = field(default_factory=list)
+    accepted: list[tuple[HeldRun, int]] = field(default_factory=list)
+    refused: list[HeldRun] = field(default_factory=list)
     fired: list[RunKey] = field(default_factory=list)
     # On-demand runs: those at the beginning, those whose enqueue was acknowledged, those that an enqueue found because
     # they have its unique key, and those whose transaction was rolled back.
@@ -177,10 +178,17 @@ class World:
         self.grants += [Grant(claim.key, claim.token, node) for claim in claims]
 
 
-def settlement(claim: Claim, node: int) -> Settlement:
-    """Words by which history shows whose settle it took."""
-    words = f"node {node}, token {claim.token}"
-    return Settlement(claim, claim.scheduled_at, claim.scheduled_at, 1, result=words)
+def settlement(claim: Claim, node: int) -> HeldRun:
+    return ended_run(claim, claim.scheduled_at, claim.scheduled_at, 1, result=words_of(claim, node))
+
+
+def words_of(claim: Claim, node: int) -> str:
+    """The result by which history shows whose settle it took."""
+    return f"node {node}, token {claim.token}"
+
+
+def result_of(run: HeldRun) -> str | None:
+    return run.end.result if isinstance(run.end, End) else None
 
 
 class Survivor:
@@ -339,13 +347,13 @@ def _judge_settles(world: World, past: dict[RunKey, Any]) -> list[str]:
     found = [f"{_name(key)} was settled {count} times" for key, count in counts.items() if count > 1]
     for item, node in world.accepted:
         row = past.get(item.claim.key)
-        if row is None or (row["token"], row["node"], row["result"]) != (item.claim.token, node, item.result):
+        if row is None or (row["token"], row["node"], row["result"]) != (item.claim.token, node, result_of(item)):
             found.append(
                 f"the settle of {_name(item.claim.key)} by node {node} was accepted and is not what history says"
             )
     for item in world.refused:
         row = past.get(item.claim.key)
-        if row is not None and row["result"] is not None and row["result"] == item.result:
+        if row is not None and row["result"] is not None and row["result"] == result_of(item):
             found.append(f"the settle of {_name(item.claim.key)} was refused and is what history says")
     return found
 

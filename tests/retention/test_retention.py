@@ -19,10 +19,10 @@ from detent.jobs import JobOperations
 from detent.store import Store, sql
 from detent.store.db import LockTimeout
 from detent.store.retention import Part
-from detent.store.settlements import Settlement
 from detent.upkeep.archive import Folder
 from detent.upkeep.retention import Keeper
 from tests.retention.conftest import NODE
+from tests.support.ends import ended_run
 from tests.support.factories import add_job, add_live_run
 from tests.support.waiting import until
 
@@ -126,7 +126,7 @@ async def test_a_late_settle_gets_a_partition_that_is_kept_for_the_full_retentio
     await keeper(store).tick()
     at = first - 100 * DAY
     await add_live_run(look, 1, at, owner=NODE)
-    settled = Settlement(Claim(1, 0, at, 0, 1 << 22 | 1, 1), at, at, 1)
+    settled = ended_run(Claim(1, 0, at, 0, 1 << 22 | 1, 1), at, at, 1)
     assert await store.live_runs.settle(NODE, [settled]) == []
     await again(look, store)
     assert await look.fetchval("SELECT scheduled_at FROM run_history") == at
@@ -216,7 +216,7 @@ async def test_readers_and_writers_do_not_wait_while_history_goes(look: Any, sto
         await until(lambda: look.fetchval("SELECT bool_or(detaching) FROM history_bounds"))
         now = await look.fetchval("SELECT now()")
         await add_live_run(look, 2, now, owner=NODE)
-        settled = Settlement(Claim(2, 0, now, 0, 1 << 22 | 1, 1), now, now, 1)
+        settled = ended_run(Claim(2, 0, now, 0, 1 << 22 | 1, 1), now, now, 1)
         assert await store.live_runs.settle(NODE, [settled]) == []
         assert await look.fetchval("SELECT count(*) FROM run_history") == 1
         assert await another.fetchval("SELECT count(*) FROM run_history") == 1
@@ -257,7 +257,7 @@ async def test_a_row_for_a_day_that_is_being_dropped_gets_a_partition(look: Any,
         )
     for job, at in ((1, first + timedelta(hours=1)), (2, first - 30 * DAY)):
         await add_live_run(look, job, at, owner=NODE)
-        settled = Settlement(Claim(job, 0, at, 0, 1 << 22 | 1, 1), at, at, 1)
+        settled = ended_run(Claim(job, 0, at, 0, 1 << 22 | 1, 1), at, at, 1)
         assert await store.live_runs.settle(NODE, [settled]) == []
     assert await look.fetchval("SELECT count(*) FROM run_history") == 2
 
@@ -294,7 +294,7 @@ async def test_a_part_dropped_by_hand_is_recorded_and_its_name_may_be_reused(loo
     (gone,) = await store.retention.expired(KEEP)
     assert (gone.name, gone.state) == (name, "gone")
     await add_live_run(look, 1, today, owner=NODE)
-    settled = Settlement(Claim(1, 0, today, 0, 1 << 22 | 1, 1), today, today, 1)
+    settled = ended_run(Claim(1, 0, today, 0, 1 << 22 | 1, 1), today, today, 1)
     assert await store.live_runs.settle(NODE, [settled]) == []
     assert await store.retention.reread(gone, KEEP) is None
     with pytest.raises(Unavailable, match="again"):
@@ -488,7 +488,7 @@ async def test_a_backfill_of_old_ticks_does_not_delay_the_expiry_of_other_histor
     for part in await store.retention.expired(KEEP):
         await store.retention.detach(part)
         await store.retention.drop(part)
-    settled = Settlement(Claim(busy, 0, first - 500 * DAY, 0, 1 << 22 | 1, 1), first, first, 1)
+    settled = ended_run(Claim(busy, 0, first - 500 * DAY, 0, 1 << 22 | 1, 1), first, first, 1)
     assert await store.live_runs.settle(NODE, [settled]) == []
     assert await look.fetchval("SELECT min(since) = '-infinity' FROM history_bounds")
     await keeper(store).tick()

@@ -7,11 +7,10 @@ from typing import Any
 
 import pytest
 
-from detent.domain.run import Claim
+from detent.domain.run import Claim, HeldRun
 from detent.store import Store
 from detent.worker import definitions
 from detent.worker.definitions import DefinitionLoader, Definitions
-from detent.worker.held import HeldRun
 from tests.support import factories
 from tests.support.waiting import until
 
@@ -33,9 +32,9 @@ async def test_a_prefetched_definition_is_known_when_its_run_comes(store: Store,
     loader = DefinitionLoader(store, lambda _held: None, nobody_fails)
     loader.prefetch([*keys(*jobs[:3]), (jobs[0], 99), (12345, 1)])
     loader.prefetch(keys(*jobs))  # while the first are being read
-    held = [HeldRun(claim(job), factories.LONG_AGO) for job in jobs]
+    held = [HeldRun(claim(job), 0.0) for job in jobs]
     await until(lambda: not loader.fill(held))
-    assert loader.fill([HeldRun(claim(12345), factories.LONG_AGO)])
+    assert loader.fill([HeldRun(claim(12345), 0.0)])
     await loader.stop()
 
 
@@ -44,7 +43,7 @@ async def nobody_fails(held: Sequence[HeldRun]) -> None:
 
 
 def knows(known: Definitions, job: int) -> bool:
-    return not known.fill([HeldRun(claim(job), factories.LONG_AGO)])
+    return not known.unknown(keys(job))
 
 
 async def test_the_definitions_that_were_used_last_stay(
@@ -52,10 +51,11 @@ async def test_the_definitions_that_were_used_last_stay(
 ) -> None:
     known = Definitions(store)
     await known.read(keys(*jobs[:3]))
-    monkeypatch.setattr(definitions, "MAX_BYTES", known.bytes)
-    assert knows(known, jobs[0])
-    await known.read(keys(*jobs[3:4]))
-    assert [knows(known, job) for job in jobs[:4]] == [True, False, True, True]
+    monkeypatch.setattr(definitions, "MAX_BYTES", known.bytes * 4 // 3)  # of four of them, two may be new
+    await known.read(keys(jobs[3]))
+    assert not known.fill([HeldRun(claim(jobs[0]), 0.0)])
+    await known.read(keys(jobs[4], jobs[1]))
+    assert [knows(known, job) for job in jobs] == [True, True, False, False, True]
 
 
 async def test_large_definitions_leave_room_for_fewer(

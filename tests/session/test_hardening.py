@@ -72,7 +72,8 @@ async def test_the_settle_of_one_run_does_not_remove_the_next_run_of_its_job(sta
     second = first._replace(scheduled_at=factories.LONG_AGO + timedelta(hours=1))
     worker.capacity.closed = True  # so that neither is called
     worker._accept([first, second])
-    worker._settled([first], ())
+    (held,) = [run for run in worker._held if run.claim == first]
+    worker._settled([held], ())
     assert [held.claim for held in worker._held] == [second]
 
 

@@ -18,9 +18,8 @@ from detent.domain.states import CODES, RunStatus
 from detent.store import Database, Store
 from detent.store.db import connect
 from detent.store.limits import REQUEST_LIMITS
-from detent.store.live_runs import PlannedRetry
-from detent.store.settlements import Settlement
 from tests.stateful.protocol_model import Model, tick
+from tests.support.ends import ended_run, failed_run
 from tests.support.factories import add_node
 
 Result = TypeVar("Result")
@@ -70,7 +69,7 @@ class RunMachine(RuleBasedStateMachine):
     def settle(self, number: int, status: RunStatus) -> None:
         node, claim = self.pick_grant(number)
         run = self.model.held(node, claim)
-        settlement = Settlement(claim, NOW, NOW, CODES[status])
+        settlement = ended_run(claim, NOW, NOW, CODES[status])
         assert self.run(self.store.live_runs.settle(node, [settlement])) == ([] if run is not None else [settlement])
         if run is not None:
             self.model.end(run, status)
@@ -82,7 +81,7 @@ class RunMachine(RuleBasedStateMachine):
 
     def fail_as(self, node: int, claim: Claim) -> None:
         run = self.model.held(node, claim)
-        failure = PlannedRetry(claim, NOW, NOW, "failed", "no", timedelta(0))
+        failure = failed_run(claim, NOW, NOW, "failed", "no", timedelta(0))
         assert self.run(self.store.live_runs.retry(node, [failure])) == ([] if run is not None else [failure])
         if run is not None:
             self.model.retry(run)

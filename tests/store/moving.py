@@ -13,7 +13,7 @@ from detent.domain.schedule import Schedule
 from detent.domain.states import CODES, RunStatus
 from detent.jobs import JobOperations
 from detent.store import Store
-from detent.store.settlements import Settlement
+from tests.support.ends import ended_run
 from tests.support.ticks import advance_of
 
 NODE = 7
@@ -71,7 +71,7 @@ async def settle(
     reason = None if status is RunStatus.SUCCEEDED else "retries exhausted"
     outcome = "succeeded" if status is RunStatus.SUCCEEDED else "failed"
     error = None if status is RunStatus.SUCCEEDED else "it broke"
-    end = Settlement(claim, started, started + timedelta(seconds=1), CODES[status], reason, None, outcome, error)
+    end = ended_run(claim, started, started + timedelta(seconds=1), CODES[status], reason, None, outcome, error)
     assert await verbs.live_runs.settle(NODE, [end]) == []
 
 

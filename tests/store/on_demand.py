@@ -8,12 +8,11 @@ from datetime import datetime, timedelta
 from typing import Any
 
 from detent.domain.identity import RunKey, decode_run_id
-from detent.domain.run import Claim
+from detent.domain.run import Claim, HeldRun
 from detent.domain.states import CODES, RunStatus
 from detent.store import Store
-from detent.store.live_runs import PlannedRetry
-from detent.store.settlements import Settlement
 from detent.store.tasks import TaskHead
+from tests.support.ends import ended_run, failed_run
 
 NODE = 11
 OTHER = 12
@@ -60,11 +59,11 @@ async def claim(
     return (await verbs.tasks.claim(node, 1, found, limit, **options)).runs if found else []
 
 
-def end(claims: Sequence[Claim], status: RunStatus = RunStatus.SUCCEEDED) -> list[Settlement]:
+def end(claims: Sequence[Claim], status: RunStatus = RunStatus.SUCCEEDED) -> list[HeldRun]:
     if status is RunStatus.SUCCEEDED:
-        return [Settlement(each, each.scheduled_at, each.scheduled_at, 1) for each in claims]
+        return [ended_run(each, each.scheduled_at, each.scheduled_at, 1) for each in claims]
     return [
-        Settlement(each, each.scheduled_at, each.scheduled_at, CODES[status], "retries exhausted", None, "failed", "no")
+        ended_run(each, each.scheduled_at, each.scheduled_at, CODES[status], "retries exhausted", None, "failed", "no")
         for each in claims
     ]
 
@@ -73,8 +72,8 @@ async def settle(verbs: Store, claims: Sequence[Claim], status: RunStatus = RunS
     assert await verbs.live_runs.settle(NODE, end(claims, status)) == []
 
 
-def failure(run: Claim, delay: timedelta = SOON) -> PlannedRetry:
-    return PlannedRetry(run, run.scheduled_at, run.scheduled_at, "failed", "no", delay)
+def failure(run: Claim, delay: timedelta = SOON) -> HeldRun:
+    return failed_run(run, run.scheduled_at, run.scheduled_at, "failed", "no", delay)
 
 
 async def retry(verbs: Store, claims: Sequence[Claim], delay: timedelta = SOON) -> None:

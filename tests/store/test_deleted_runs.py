@@ -15,9 +15,8 @@ from detent.errors import NotFound
 from detent.jobs import JobOperations
 from detent.store import Store, sql
 from detent.store.job_search import JobSearch
-from detent.store.live_runs import PlannedRetry
 from detent.store.pull import Wanted
-from detent.store.settlements import Settlement
+from tests.support.ends import ended_run, failed_run
 from tests.support.factories import LONG_AGO, add_job, add_live_run, add_node
 from tests.support.waiting import until
 
@@ -90,7 +89,7 @@ async def test_a_run_under_way_goes_on_and_is_recorded(look: Any, verbs: Store) 
     assert await history(look) == [DELETED]
     assert not await look.fetchval("SELECT cancel FROM live_runs")
     assert await verbs.upkeep.end_deleted() == 0
-    settlement = Settlement(Claim(job, 0, LONG_AGO, 0, TOKEN, 1), LONG_AGO, LONG_AGO, 1)
+    settlement = ended_run(Claim(job, 0, LONG_AGO, 0, TOKEN, 1), LONG_AGO, LONG_AGO, 1)
     assert await verbs.live_runs.settle(NODE, [settlement]) == []
     assert await history(look) == [(1, None), DELETED]
     assert await verbs.upkeep.complete_jobs() == []
@@ -110,7 +109,7 @@ async def test_a_run_that_comes_back_to_wait_ends_soon(look: Any, verbs: Store, 
     await JobOperations(verbs).lifecycle.delete(await id_of(look, job))
     assert await history(look) == []
     if back == "retry":
-        assert await verbs.live_runs.retry(NODE, [PlannedRetry(claim, LONG_AGO, LONG_AGO, "failed", "no", HOUR)]) == []
+        assert await verbs.live_runs.retry(NODE, [failed_run(claim, LONG_AGO, LONG_AGO, "failed", "no", HOUR)]) == []
     elif back == "rescue":
         await verbs.nodes.leave(NODE)
         await verbs.nodes.rescue(NODE)

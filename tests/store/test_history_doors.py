@@ -21,11 +21,10 @@ from detent.store.cursors import Leap
 from detent.store.db import connect
 from detent.store.job_search import JobSearch
 from detent.store.limits import REQUEST_LIMITS
-from detent.store.live_runs import PlannedRetry
 from detent.store.pull import Report, Wanted
 from detent.store.requests import StoredAnswer
-from detent.store.settlements import Settlement
 from detent.store.statement import STATEMENTS
+from tests.support.ends import ended_run, failed_run
 from tests.support.factories import LONG_AGO, add_job, add_live_run, add_node, add_task
 from tests.support.ticks import advance_of
 
@@ -122,24 +121,24 @@ async def drop_catchups(look: Any, verbs: Store) -> None:
 
 async def settle(look: Any, verbs: Store) -> None:
     await add_live_run(look, 1, owner=NODE)
-    assert await verbs.live_runs.settle(NODE, [Settlement(claim(1), LONG_AGO, LONG_AGO, 2, error="no")]) == []
+    assert await verbs.live_runs.settle(NODE, [ended_run(claim(1), LONG_AGO, LONG_AGO, 2, error="no")]) == []
 
 
 async def settle_succeeded(look: Any, verbs: Store) -> None:
     await add_live_run(look, 1, owner=NODE)
-    assert await verbs.live_runs.settle(NODE, [Settlement(claim(1), LONG_AGO, LONG_AGO, 1)]) == []
+    assert await verbs.live_runs.settle(NODE, [ended_run(claim(1), LONG_AGO, LONG_AGO, 1)]) == []
 
 
 async def settle_lanes(look: Any, verbs: Store) -> None:
     claims = [claim(1)._replace(lane=lane, serial=lane) for lane in (0, 1)]
     for each in claims:
         await add_live_run(look, 1, owner=NODE, lane=each.lane, serial=each.serial)
-    assert await verbs.live_runs.settle(NODE, [Settlement(each, LONG_AGO, LONG_AGO, 2) for each in claims]) == []
+    assert await verbs.live_runs.settle(NODE, [ended_run(each, LONG_AGO, LONG_AGO, 2) for each in claims]) == []
 
 
 async def settle_retry(look: Any, verbs: Store) -> None:
     await add_live_run(look, 1, owner=NODE)
-    assert await verbs.live_runs.retry(NODE, [PlannedRetry(claim(1), LONG_AGO, LONG_AGO, "failed", "no", HOUR)]) == []
+    assert await verbs.live_runs.retry(NODE, [failed_run(claim(1), LONG_AGO, LONG_AGO, "failed", "no", HOUR)]) == []
 
 
 async def quarantine(look: Any, verbs: Store) -> None:
@@ -148,7 +147,7 @@ async def quarantine(look: Any, verbs: Store) -> None:
 
 
 async def stale(look: Any, verbs: Store) -> None:
-    await verbs.live_runs.record_stale(NODE, [Settlement(claim(1), LONG_AGO, LONG_AGO, 1)])
+    await verbs.live_runs.record_stale(NODE, [ended_run(claim(1), LONG_AGO, LONG_AGO, 1)])
 
 
 async def rescue(look: Any, verbs: Store) -> None:
@@ -238,16 +237,16 @@ async def end_in_the_backlog(look: Any, verbs: Store) -> None:
 
 async def settle_a_task(look: Any, verbs: Store) -> None:
     run = await claimed(look, verbs)
-    assert await verbs.live_runs.settle(NODE, [Settlement(run, LONG_AGO, LONG_AGO, 2, error="no")]) == []
+    assert await verbs.live_runs.settle(NODE, [ended_run(run, LONG_AGO, LONG_AGO, 2, error="no")]) == []
 
 
 async def settle_a_task_that_succeeded(look: Any, verbs: Store) -> None:
-    assert await verbs.live_runs.settle(NODE, [Settlement(await claimed(look, verbs), LONG_AGO, LONG_AGO, 1)]) == []
+    assert await verbs.live_runs.settle(NODE, [ended_run(await claimed(look, verbs), LONG_AGO, LONG_AGO, 1)]) == []
 
 
 async def settle_a_retry_of_a_task(look: Any, verbs: Store) -> None:
     run = await claimed(look, verbs)
-    assert await verbs.live_runs.retry(NODE, [PlannedRetry(run, LONG_AGO, LONG_AGO, "failed", "no", HOUR)]) == []
+    assert await verbs.live_runs.retry(NODE, [failed_run(run, LONG_AGO, LONG_AGO, "failed", "no", HOUR)]) == []
 
 
 async def move_cursors(look: Any, verbs: Store) -> None:

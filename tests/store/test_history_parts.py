@@ -18,8 +18,7 @@ from detent.jobs import JobOperations
 from detent.store import Database, Store
 from detent.store.db import MissingHistoryPartition, Rejected, connect
 from detent.store.limits import REQUEST_LIMITS
-from detent.store.live_runs import PlannedRetry
-from detent.store.settlements import Settlement
+from tests.support.ends import ended_run, failed_run
 from tests.support.factories import LONG_AGO, add_job, add_live_run, add_node, add_task
 from tests.support.ticks import advance_of
 
@@ -82,11 +81,11 @@ async def test_a_run_settles_into_a_day_whose_partition_is_gone(look: Any, verbs
     for job in (1, 2, 3):
         await add_live_run(look, job, tomorrow + job * timedelta(hours=1), owner=NODE)
     batch = [
-        Settlement(claim(1, tomorrow + timedelta(hours=1)), LONG_AGO, LONG_AGO, 1),
-        Settlement(claim(2, tomorrow + timedelta(hours=2)), LONG_AGO, LONG_AGO, 2, error="no"),
+        ended_run(claim(1, tomorrow + timedelta(hours=1)), LONG_AGO, LONG_AGO, 1),
+        ended_run(claim(2, tomorrow + timedelta(hours=2)), LONG_AGO, LONG_AGO, 2, error="no"),
     ]
     assert await verbs.live_runs.settle(NODE, batch) == []
-    retry = PlannedRetry(claim(3, tomorrow + timedelta(hours=3)), LONG_AGO, LONG_AGO, "failed", "no", DAY)
+    retry = failed_run(claim(3, tomorrow + timedelta(hours=3)), LONG_AGO, LONG_AGO, "failed", "no", DAY)
     assert await verbs.live_runs.retry(NODE, [retry]) == []
     assert await look.fetchval("SELECT count(*) FROM run_history") == 2
     assert await look.fetchval("SELECT count(*) FROM attempts") == 2
@@ -121,10 +120,7 @@ async def test_concurrent_writers_that_miss_a_partition_make_it_once(look: Any, 
     for job in range(1, 9):
         await add_live_run(look, job, tomorrow, owner=NODE)
     settled = await asyncio.gather(
-        *(
-            verbs.live_runs.settle(NODE, [Settlement(claim(job, tomorrow), LONG_AGO, LONG_AGO, 1)])
-            for job in range(1, 9)
-        )
+        *(verbs.live_runs.settle(NODE, [ended_run(claim(job, tomorrow), LONG_AGO, LONG_AGO, 1)]) for job in range(1, 9))
     )
     assert settled == [[]] * 8
     assert await look.fetchval("SELECT count(*) FROM run_history") == 8
@@ -143,7 +139,7 @@ async def test_rows_older_than_all_of_history_share_one_partition(look: Any, ver
     ages = [day - n * 400 * DAY for n in (1, 5, 20)]
     for job, at in enumerate(ages, 1):
         await add_live_run(look, job, at, owner=NODE)
-        assert await verbs.live_runs.settle(NODE, [Settlement(claim(job, at), at, at, 1)]) == []
+        assert await verbs.live_runs.settle(NODE, [ended_run(claim(job, at), at, at, 1)]) == []
     assert (await bounds(look))[:2] == [(None, day), (day, day + DAY)]
     assert await look.fetchval("SELECT count(*) FROM run_history") == 3
 
@@ -155,21 +151,21 @@ async def test_a_gap_behind_us_is_filled_as_a_whole_and_one_ahead_day_by_day(loo
     for job, at in ((1, LONG_AGO), (2, first + 2 * DAY), (3, first + 4 * DAY)):
         if job > 1:
             await add_live_run(look, job, at, owner=NODE)
-        assert await verbs.live_runs.settle(NODE, [Settlement(claim(job, at), at, at, 1)]) == []
+        assert await verbs.live_runs.settle(NODE, [ended_run(claim(job, at), at, at, 1)]) == []
     assert (await bounds(look))[:2] == [(None, first + 5 * DAY), (first + 5 * DAY, first + 6 * DAY)]
     for number in (5, 6):
         await drop_day(look, first + number * DAY)
     for job, number in ((4, 6), (5, 5)):
         at = first + number * DAY
         await add_live_run(look, job, at, owner=NODE)
-        assert await verbs.live_runs.settle(NODE, [Settlement(claim(job, at), at, at, 1)]) == []
+        assert await verbs.live_runs.settle(NODE, [ended_run(claim(job, at), at, at, 1)]) == []
     assert (first + 5 * DAY, first + 7 * DAY) in await bounds(look)
 
 
 async def test_a_time_far_ahead_has_a_day_of_its_own_and_the_days_before_it_too(look: Any, verbs: Store) -> None:
     far = datetime(2999, 5, 5, 5, tzinfo=UTC)
     await add_live_run(look, 1, far, owner=NODE)
-    assert await verbs.live_runs.settle(NODE, [Settlement(claim(1, far), far, far, 1)]) == []
+    assert await verbs.live_runs.settle(NODE, [ended_run(claim(1, far), far, far, 1)]) == []
     assert await verbs.upkeep.make_history_days(9) == 2
     found = await bounds(look)
     assert found[-1] == (datetime(2999, 5, 5, tzinfo=UTC), datetime(2999, 5, 6, tzinfo=UTC))
@@ -181,12 +177,12 @@ async def test_a_name_that_is_still_in_use_by_a_detached_day_is_not_in_the_way(l
     await look.execute(f"ALTER TABLE run_history DETACH PARTITION run_history_{day:%Y%m%d}")
     await look.execute(f"INSERT INTO run_history_{day:%Y%m%d} SELECT * FROM run_history")
     await add_live_run(look, 1, day, owner=NODE)
-    assert await verbs.live_runs.settle(NODE, [Settlement(claim(1, day), day, day, 1)]) == []
+    assert await verbs.live_runs.settle(NODE, [ended_run(claim(1, day), day, day, 1)]) == []
     assert await look.fetchval(f"SELECT count(*) FROM run_history_{day:%Y%m%d}_") == 1
 
 
 async def test_a_row_that_is_wrong_for_another_reason_is_still_rejected(look: Any, verbs: Store) -> None:
     await add_live_run(look, 1, LONG_AGO, owner=NODE)
     with pytest.raises(Rejected) as caught:
-        await verbs.live_runs.settle(NODE, [Settlement(claim(1, LONG_AGO), LONG_AGO, LONG_AGO, 9)])
+        await verbs.live_runs.settle(NODE, [ended_run(claim(1, LONG_AGO), LONG_AGO, LONG_AGO, 9)])
     assert not isinstance(caught.value, MissingHistoryPartition)

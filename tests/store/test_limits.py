@@ -12,7 +12,7 @@ import pytest
 from detent.domain.run import Claim
 from detent.store import Store
 from detent.store.queues import QueueRow, ReadyQueue, RunLimits
-from detent.store.settlements import Settlement
+from tests.support.ends import ended_run
 from tests.support.factories import LONG_AGO, add_live_run, add_node, add_queue
 
 NODE, OTHER = 11, 12
@@ -49,7 +49,7 @@ async def claim(verbs: Store, queue: int, limit: int = 100, node: int = NODE) ->
 
 
 async def settle(verbs: Store, claims: list[Claim], node: int = NODE) -> None:
-    assert await verbs.live_runs.settle(node, [Settlement(each, LONG_AGO, LONG_AGO, 1) for each in claims]) == []
+    assert await verbs.live_runs.settle(node, [ended_run(each, LONG_AGO, LONG_AGO, 1) for each in claims]) == []
 
 
 # --- between tenants ---

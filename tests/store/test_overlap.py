@@ -14,8 +14,7 @@ from detent.domain.states import RunStatus
 from detent.jobs import JobOperations
 from detent.store import Store, sql
 from detent.store.cursors import Exceptional
-from detent.store.live_runs import PlannedRetry
-from detent.store.settlements import Settlement
+from tests.support.ends import ended_run, failed_run
 from tests.support.factories import LONG_AGO, add_job, add_live_run, add_node
 from tests.support.ticks import advance_of
 from tests.support.waiting import until
@@ -175,9 +174,9 @@ async def test_a_run_that_is_replaced_ends_with_that_reason_unless_an_operator_w
     (claim,) = await verbs.live_runs.reconcile(OTHER)
     now = await look.fetchval("SELECT now()")
     if end == "settled":
-        await verbs.live_runs.settle(OTHER, [Settlement(claim, now, now, 3, "cancelled while it ran")])
+        await verbs.live_runs.settle(OTHER, [ended_run(claim, now, now, 3, "cancelled while it ran")])
     elif end == "retried":
-        await verbs.live_runs.retry(OTHER, [PlannedRetry(claim, now, now, "failed", "no", HOUR)])
+        await verbs.live_runs.retry(OTHER, [failed_run(claim, now, now, "failed", "no", HOUR)])
     else:
         await look.execute("UPDATE nodes SET evicted = true WHERE node = $1", OTHER)
         await verbs.nodes.rescue(OTHER)
@@ -192,7 +191,7 @@ async def test_a_run_that_succeeds_although_it_is_replaced_has_succeeded(look: A
     await verbs.live_runs.promote([job])
     (claim,) = await verbs.live_runs.reconcile(NODE)
     now = await look.fetchval("SELECT now()")
-    await verbs.live_runs.settle(NODE, [Settlement(claim, now, now, 1, result="1")])
+    await verbs.live_runs.settle(NODE, [ended_run(claim, now, now, 1, result="1")])
     assert await look.fetchval("SELECT status = 1 AND reason IS NULL FROM run_history WHERE job = $1", job)
 
 

@@ -16,7 +16,7 @@ from detent.jobs import JobOperations
 from detent.store import Store, sql
 from detent.store.nodes import CRASH_CAP
 from detent.store.pull import PullBeat, Pulled, Report, Wanted
-from detent.store.settlements import Settlement
+from tests.support.ends import ended_run
 from tests.support.factories import LONG_AGO, add_job, add_live_run, add_node, add_queue
 from tests.support.waiting import until
 
@@ -211,7 +211,7 @@ async def test_embedded_workers_do_not_touch_a_pulled_run(look: Any, verbs: Stor
     assert await verbs.live_runs.reconcile(NODE) == []
     assert not await verbs.live_runs.start(NODE, [held])
     assert not await verbs.live_runs.give_back(NODE, [held])
-    done = Settlement(held, LONG_AGO, LONG_AGO, SUCCEEDED)
+    done = ended_run(held, LONG_AGO, LONG_AGO, SUCCEEDED)
     assert await verbs.live_runs.settle(NODE, [done]) == [done]
     await look.execute("UPDATE nodes SET evicted = true")
     assert await verbs.nodes.rescue(NODE) == []
@@ -527,7 +527,7 @@ async def test_a_run_may_go_on_in_an_embedded_worker(look: Any, verbs: Store, wo
     await verbs.pull.settle(MINE, [failure(held, timedelta(0))])
     (taken,) = await verbs.live_runs.claim(NODE, 1, [1], 10)
     assert (taken.token, taken.attempt) == (held.token + 1, 2)
-    assert await verbs.live_runs.settle(NODE, [Settlement(taken, LONG_AGO, LONG_AGO, SUCCEEDED)]) == []
+    assert await verbs.live_runs.settle(NODE, [ended_run(taken, LONG_AGO, LONG_AGO, SUCCEEDED)]) == []
 
 
 async def test_a_run_that_was_asked_to_stop_has_no_next_try_but_may_still_succeed(

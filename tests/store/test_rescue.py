@@ -8,12 +8,11 @@ from typing import Any
 import pytest
 
 from detent.domain.job import HttpTarget, JobSpec
-from detent.domain.run import Claim, Failed
+from detent.domain.run import Claim, End, Failed, HeldRun, PlannedRetry
 from detent.store import Store
-from detent.store.live_runs import PlannedRetry
 from detent.store.nodes import CRASH_CAP, RESCUE_BATCH, Rescued
-from detent.store.settlements import Settlement
 from detent.worker.settle import decide
+from tests.support.ends import ended_run
 from tests.support.factories import LONG_AGO, add_live_run, add_node
 
 GONE, NODE = 11, 12
@@ -29,6 +28,12 @@ async def nodes(look: Any) -> None:
 
 async def live(look: Any) -> Any:
     return await look.fetchrow("SELECT * FROM live_runs")
+
+
+def run_with(claim: Claim, end: PlannedRetry) -> HeldRun:
+    run = HeldRun(claim, 0.0)
+    run.end = end
+    return run
 
 
 async def ended(look: Any) -> list[tuple[Any, ...]]:
@@ -68,7 +73,7 @@ async def test_a_rescued_run_is_claimed_by_another_under_a_higher_token(look: An
     await verbs.nodes.rescue(GONE)
     (claim,) = await verbs.live_runs.claim(NODE, 1, [1], 10)
     assert (claim.token, claim.crashes) == (TOKEN + 2, 1)
-    late = Settlement(Claim(1, 0, LONG_AGO, 0, TOKEN, 1), STARTED, STARTED, 1)
+    late = ended_run(Claim(1, 0, LONG_AGO, 0, TOKEN, 1), STARTED, STARTED, 1)
     assert await verbs.live_runs.settle(GONE, [late]) == [late]
     assert await verbs.live_runs.committed([late.claim]) == [False]
 
@@ -170,12 +175,12 @@ async def test_lost_attempts_leave_a_run_all_its_retries(look: Any, verbs: Store
     for loss in range(CRASH_CAP):
         await look.execute("UPDATE live_runs SET owner = $1, started_at = $2", GONE, STARTED if loss else None)
         assert brief(await verbs.nodes.rescue(GONE)) == [(1, 0, False)]
-    for expected in (PlannedRetry, Settlement):
+    for expected in (PlannedRetry, End):
         (claim,) = await verbs.live_runs.claim(NODE, 1, [1], 1)
-        outcome = decide(claim, spec, Failed("broken"), STARTED, STARTED, 0.0)
-        assert isinstance(outcome, expected), f"attempt {claim.attempt}, {claim.crashes} losses"
-        if isinstance(outcome, PlannedRetry):
-            assert await verbs.live_runs.retry(NODE, [outcome]) == []
+        end = decide(claim, spec, Failed("broken"), 0.0)
+        assert isinstance(end, expected), f"attempt {claim.attempt}, {claim.crashes} losses"
+        if isinstance(end, PlannedRetry):
+            assert await verbs.live_runs.retry(NODE, [run_with(claim, end)]) == []
 
 
 @pytest.mark.parametrize("started_at", [None, STARTED])

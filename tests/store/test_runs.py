@@ -17,8 +17,7 @@ from detent.errors import Conflict, NotFound
 from detent.jobs import JobOperations
 from detent.store import Store, history
 from detent.store import sql as statements
-from detent.store.live_runs import PlannedRetry
-from detent.store.settlements import Settlement
+from tests.support.ends import ended_run, failed_run
 from tests.support.factories import add_job, add_live_run, add_node
 from tests.support.waiting import until
 
@@ -74,7 +73,7 @@ async def test_a_run_that_succeeded_first_time_shows_its_one_attempt(store: Stor
     job = await add_job(sql, name="first")
     claim = await claimed(store, sql, job)
     started, finished = AT + timedelta(milliseconds=20), AT + timedelta(milliseconds=45.5)
-    done = Settlement(claim, started, finished, CODES[RunStatus.SUCCEEDED], result='{"a": [1, "ü"]}')
+    done = ended_run(claim, started, finished, CODES[RunStatus.SUCCEEDED], result='{"a": [1, "ü"]}')
     assert await store.live_runs.settle(NODE, [done]) == []
     run = await store.runs.get(claim.key)
     assert run is not None
@@ -92,14 +91,14 @@ async def test_a_run_that_failed_and_then_succeeded_shows_both_attempts(store: S
     job = await add_job(sql)
     claim = await claimed(store, sql, job)
     first = AT + timedelta(seconds=1)
-    failure = PlannedRetry(claim, first, first + timedelta(seconds=1), "failed", "status 500", timedelta(0))
+    failure = failed_run(claim, first, first + timedelta(seconds=1), "failed", "status 500", timedelta(0))
     assert await store.live_runs.retry(NODE, [failure]) == []
     waiting = await store.runs.get(claim.key)
     assert waiting is not None
     assert (waiting.status, waiting.attempt, waiting.error) == (RunStatus.RETRYING, 2, "status 500")
     (again,) = await store.live_runs.claim(NODE, 1, [1], 10)
     later = AT + timedelta(seconds=9)
-    done = Settlement(again, later, later, CODES[RunStatus.SUCCEEDED])
+    done = ended_run(again, later, later, CODES[RunStatus.SUCCEEDED])
     assert await store.live_runs.settle(NODE, [done]) == []
     run = await store.runs.get(claim.key)
     assert run is not None
@@ -111,7 +110,7 @@ async def test_a_run_that_failed_and_then_succeeded_shows_both_attempts(store: S
 async def test_a_dead_run_shows_its_last_error(store: Store, sql: Any) -> None:
     job = await add_job(sql)
     claim = await claimed(store, sql, job)
-    end = Settlement(claim, AT, AT, CODES[RunStatus.DEAD], "exhausted", outcome="timeout", error="no answer in 5 s")
+    end = ended_run(claim, AT, AT, CODES[RunStatus.DEAD], "exhausted", outcome="timeout", error="no answer in 5 s")
     await store.live_runs.settle(NODE, [end])
     run = await store.runs.get(claim.key)
     assert run is not None

@@ -6,21 +6,21 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from datetime import datetime, timedelta
 from typing import Any
+from uuid import UUID
 
 import pytest
 
 from detent.domain.identity import RunKey
-from detent.domain.job import HttpTarget, JobSpec
-from detent.domain.run import Claim, Failed, Succeeded
+from detent.domain.job import Definition, HttpTarget, JobSpec
+from detent.domain.run import Claim, Failed, HeldRun, Succeeded
 from detent.domain.states import RunStatus
 from detent.runtime import failpoints
 from detent.runtime.wakeups import Wakeups
 from detent.store import Store
 from detent.store.db import OutcomeUnknown, Rejected
-from detent.store.live_runs import PlannedRetry
-from detent.store.settlements import Settlement
 from detent.telemetry.metrics import Metrics
 from detent.worker.settle import Settler
+from tests.support.ends import claims_in, ended_run, failed_run
 from tests.support.factories import LONG_AGO, add_live_run, add_node
 from tests.support.waiting import until
 
@@ -52,16 +52,24 @@ async def held(look: Any, job: int = 1, **columns: Any) -> Claim:
     return Claim(**{name: row[names.get(name, name)] for name in Claim._fields})
 
 
-def success(claim: Claim, result: str | None = "fine") -> Settlement:
-    return Settlement(claim, STARTED, FINISHED, 1, result=result)
+def success(claim: Claim, result: str | None = "fine") -> HeldRun:
+    return ended_run(claim, STARTED, FINISHED, 1, result=result)
 
 
-def death(claim: Claim) -> Settlement:
-    return Settlement(claim, STARTED, FINISHED, 2, "retries exhausted", "said", "failed", "broken")
+def death(claim: Claim) -> HeldRun:
+    return ended_run(claim, STARTED, FINISHED, 2, "retries exhausted", "said", "failed", "broken")
 
 
-def failure(claim: Claim, delay: timedelta = SECOND) -> PlannedRetry:
-    return PlannedRetry(claim, STARTED, FINISHED, "failed", "broken", delay)
+def called(claim: Claim, **fields: Any) -> HeldRun:
+    """As a worker has it when its target has been called."""
+    run = HeldRun(claim, STARTED.timestamp())
+    spec = JobSpec(schedule="every 1h", target=HttpTarget(url="http://127.0.0.1:9/"), **fields)
+    run.definition = Definition(UUID(int=claim.job), f"job-{claim.job}", spec)
+    return run
+
+
+def failure(claim: Claim, delay: timedelta = SECOND) -> HeldRun:
+    return failed_run(claim, STARTED, FINISHED, "failed", "broken", delay)
 
 
 @pytest.mark.parametrize("different", ["scheduled_at", "token", "serial", "nothing"])
@@ -79,7 +87,7 @@ async def test_plain_successes_are_written_as_they_are_whatever_they_agree_in(
         columns = {different: values[different][job % 2]} if values[different] else {}
         claims.append(await held(look, job, **columns))
     begun = [STARTED + timedelta(microseconds=claim.job) for claim in claims]
-    batch = [Settlement(claim, at, at + SECOND, 1) for claim, at in zip(claims, begun, strict=True)]
+    batch = [ended_run(claim, at, at + SECOND, 1) for claim, at in zip(claims, begun, strict=True)]
     assert await verbs.live_runs.settle(NODE, batch) == []
     assert await live(look) == []
     found = [
@@ -144,7 +152,7 @@ async def test_a_settle_by_a_node_that_is_not_the_owner_changes_nothing(
     look: Any, verbs: Store, owner: int | None
 ) -> None:
     claim = await held(look, owner=owner)
-    assert await verbs.live_runs.settle(NODE, [success(claim)]) == [success(claim)]
+    assert claims_in(await verbs.live_runs.settle(NODE, [success(claim)])) == [claim]
     assert await history(look) == []
 
 
@@ -179,7 +187,7 @@ async def test_a_later_run_in_the_same_lane_is_not_mistaken_for_the_one_before(l
 async def test_a_settle_sent_twice_is_known_to_have_committed(look: Any, verbs: Store) -> None:
     claim = await held(look)
     await verbs.live_runs.settle(NODE, [success(claim)])
-    assert await verbs.live_runs.settle(NODE, [success(claim)]) == [success(claim)]
+    assert claims_in(await verbs.live_runs.settle(NODE, [success(claim)])) == [claim]
     assert await verbs.live_runs.committed([claim, claim._replace(token=TOKEN + 1)]) == [True, False]
     assert len(await history(look)) == 1
 
@@ -222,7 +230,7 @@ async def test_the_next_attempt_has_a_token_of_its_own(look: Any, verbs: Store) 
     await verbs.live_runs.retry(NODE, [failure(claim, timedelta(0))])
     (again,) = await verbs.live_runs.claim(NODE, 1, [1], 1)
     assert (again.attempt, again.token) == (2, TOKEN + 1)
-    assert await verbs.live_runs.settle(NODE, [success(claim)]) == [success(claim)], "the first attempt is over"
+    assert claims_in(await verbs.live_runs.settle(NODE, [success(claim)])) == [claim], "the first attempt is over"
     assert await verbs.live_runs.settle(NODE, [success(again)]) == []
     assert [row[1:4] for row in await attempts(look)] == [(TOKEN, 1, "failed"), (TOKEN + 1, 2, "succeeded")]
 
@@ -233,14 +241,14 @@ async def test_a_retry_of_what_is_not_held_changes_nothing(look: Any, verbs: Sto
     before = await live(look)
     late = failure(claim._replace(**change))
     assert await verbs.live_runs.retry(NODE, [late]) == [late]
-    assert await verbs.live_runs.retry(OTHER, [failure(claim)]) == [failure(claim)]
+    assert claims_in(await verbs.live_runs.retry(OTHER, [failure(claim)])) == [claim]
     assert (await live(look), await attempts(look)) == (before, [])
 
 
 async def test_a_failure_reported_twice_is_counted_once(look: Any, verbs: Store) -> None:
     claim = await held(look)
     await verbs.live_runs.retry(NODE, [failure(claim)])
-    assert await verbs.live_runs.retry(NODE, [failure(claim)]) == [failure(claim)]
+    assert claims_in(await verbs.live_runs.retry(NODE, [failure(claim)])) == [claim]
     assert await verbs.live_runs.committed([claim]) == [True]
     assert (await live(look))[0]["attempt"] == 2
 
@@ -254,7 +262,7 @@ async def test_a_run_that_was_asked_to_stop_is_not_tried_again(look: Any, verbs:
     assert (row["job"], row["status"], row["reason"], row["token"], row["attempt"]) == (1, 3, "cancelled", TOKEN, 1)
     assert [(row["job"], row["attempt"]) for row in await live(look)] == [(2, 2)]
     assert [row[0] for row in await attempts(look)] == [1, 2]
-    assert await verbs.live_runs.retry(NODE, [failure(stopped)]) == [failure(stopped)]
+    assert claims_in(await verbs.live_runs.retry(NODE, [failure(stopped)])) == [stopped]
     assert await verbs.live_runs.committed([stopped]) == [True]
 
 
@@ -303,15 +311,15 @@ async def test_a_result_that_cannot_be_stored_stops_none_of_its_neighbours(
         culprit,
         LONG_AGO,
     )
-    settled: list[Claim] = []
+    settled: list[HeldRun] = []
     metrics = Metrics()
     settler = Settler(
-        verbs, NODE, settled=lambda claims, _delays: settled.extend(claims), wakeups=Wakeups(), metrics=metrics
+        verbs, NODE, settled=lambda runs, _delays: settled.extend(runs), wakeups=Wakeups(), metrics=metrics
     )
     for claim in claims.values():  # the first two are sent at once, the others together
-        settler.add(claim, None, Succeeded("fine"), STARTED, FINISHED)
+        settler.add(HeldRun(claim, STARTED.timestamp()), Succeeded("fine"), FINISHED.timestamp())
     await settler.drain(10)
-    assert sorted(claim.job for claim in settled) == [1, 2, 3, 4, 5, 6]
+    assert sorted(run.claim.job for run in settled) == [1, 2, 3, 4, 5, 6]
     assert metrics.ends["unknown", RunStatus.SUCCEEDED] == 5
     assert await look.fetchval("SELECT count(*) FROM live_runs") == 0, "no lane is held"
     assert [row["job"] for row in await history(look)] == [1, 2, 3, 4, 5, 6]
@@ -327,9 +335,8 @@ async def test_a_failure_that_cannot_be_recorded_ends_its_run(look: Any, verbs: 
         LONG_AGO,
         claim.token,
     )
-    settler = Settler(verbs, NODE, settled=lambda _claims, _delays: None, wakeups=Wakeups(), metrics=Metrics())
-    spec = JobSpec(schedule="every 1h", target=HttpTarget(url="http://127.0.0.1:9/"))
-    settler.add(claim, spec, Failed("broken"), STARTED, FINISHED)
+    settler = Settler(verbs, NODE, settled=lambda _runs, _delays: None, wakeups=Wakeups(), metrics=Metrics())
+    settler.add(called(claim), Failed("broken"), FINISHED.timestamp())
     await settler.drain(10)
     assert await look.fetchval("SELECT count(*) FROM live_runs") == 0
     (row,) = await history(look)
@@ -348,11 +355,10 @@ async def test_a_kind_of_results_that_is_not_written_does_not_hold_up_another(
         return await write(*arguments)
 
     monkeypatch.setattr(verbs.live_runs, blocked, write_when_released)
-    settler = Settler(verbs, NODE, settled=lambda _claims, _delays: None, wakeups=Wakeups(), metrics=Metrics())
-    spec = JobSpec(schedule="every 1h", target=HttpTarget(url="http://127.0.0.1:9/"), max_retries=3)
+    settler = Settler(verbs, NODE, settled=lambda _runs, _delays: None, wakeups=Wakeups(), metrics=Metrics())
     for job in range(1, 9):
         outcome = Succeeded() if job % 2 else Failed("broken")
-        settler.add(await held(look, job), spec, outcome, STARTED, FINISHED)
+        settler.add(called(await held(look, job), max_retries=3), outcome, FINISHED.timestamp())
     written = "run_history" if blocked == "retry" else "attempts"
 
     async def all_written() -> bool:
@@ -372,7 +378,7 @@ async def test_a_run_given_back_is_as_it_was_before_its_claim_but_for_the_token(
     assert (row["owner"], row["started_at"], row["token"]) == (None, None, TOKEN + 1)
     assert (row["attempt"], row["crashes"], row["not_before"]) == (1, 0, LONG_AGO)
     assert await attempts(look) == []
-    assert await verbs.live_runs.settle(NODE, [success(claim)]) == [success(claim)]
+    assert claims_in(await verbs.live_runs.settle(NODE, [success(claim)])) == [claim]
     (again,) = await verbs.live_runs.claim(NODE, 1, [1], 1)
     assert again.token == TOKEN + 2
 
@@ -398,7 +404,7 @@ async def test_a_run_that_is_put_off_waits_as_pending_and_its_attempt_does_not_c
     assert before + 60 * SECOND <= row["not_before"] <= await look.fetchval("SELECT now()") + 60 * SECOND
     assert await attempts(look) == []
     assert [row["status"] for row in await look.fetch("SELECT status FROM runs")] == ["pending"]
-    assert await verbs.live_runs.settle(NODE, [success(claim)]) == [success(claim)]
+    assert claims_in(await verbs.live_runs.settle(NODE, [success(claim)])) == [claim]
     assert await verbs.live_runs.put_off(NODE, [(claim, SECOND)]) == set()
     assert await verbs.live_runs.claim(NODE, 1, [1], 1) == []
     await look.execute("UPDATE live_runs SET not_before = now()")
@@ -449,7 +455,7 @@ async def test_a_run_that_another_session_holds_is_asked_to_stop(look: Any, verb
         assert await verbs.live_runs.cancel([claim.key]) == {claim.key: NODE}
     assert [(row["owner"], row["cancel"], row["token"]) for row in await live(look)] == [(NODE, True, TOKEN)]
     assert await history(look) == []
-    stopped = Settlement(claim, STARTED, FINISHED, 3, "cancelled", None, "cancelled", "cancelled")
+    stopped = ended_run(claim, STARTED, FINISHED, 3, "cancelled", None, "cancelled", "cancelled")
     assert await verbs.live_runs.settle(NODE, [stopped]) == []
     assert [(row["status"], row["reason"]) for row in await history(look)] == [(3, "cancelled")]
 

@@ -9,9 +9,10 @@ from typing import Any
 
 import pytest
 
-from detent.domain.run import Claim
+from detent.domain.run import Claim, HeldRun
 from detent.store import Store, sql
-from detent.store.settlements import Settlement, settle_statements
+from detent.store.settlements import settle_statements
+from tests.support.ends import claims_in, ended_run
 from tests.support.factories import LONG_AGO, add_live_run, add_node
 
 NODE, OTHER = 11, 12
@@ -34,8 +35,8 @@ async def held(look: Any, job: int, lane: int, **columns: Any) -> Claim:
     return Claim(job, lane, LONG_AGO + lane * SECOND, own["serial"], own["token"], 1, own["attempt"])
 
 
-def success(claim: Claim, result: str | None = None) -> Settlement:
-    return Settlement(claim, STARTED, FINISHED, 1, result=result)
+def success(claim: Claim, result: str | None = None) -> HeldRun:
+    return ended_run(claim, STARTED, FINISHED, 1, result=result)
 
 
 async def history(look: Any) -> list[tuple[int, datetime]]:
@@ -47,7 +48,7 @@ async def live(look: Any) -> list[tuple[int, int]]:
     return [tuple(row) for row in await look.fetch("SELECT job, lane FROM live_runs ORDER BY job, lane")]
 
 
-def runs_of(ends: Sequence[Settlement]) -> list[tuple[int, datetime]]:
+def runs_of(ends: Sequence[HeldRun]) -> list[tuple[int, datetime]]:
     return sorted((item.claim.job, item.claim.scheduled_at) for item in ends)
 
 
@@ -59,7 +60,7 @@ async def test_a_batch_needs_two_statements_however_many_runs_of_a_job_are_in_it
     ends = [success(await held(look, job, lane)) for job, count in lanes.items() for lane in range(count)]
     sent = list(settle_statements(ends[::-1]))
     assert [(statement, arguments[0]) for statement, arguments in sent] == [
-        (BY_JOB, (2, 4)),
+        (BY_JOB, [2, 4]),
         (BY_LANE, (1,) * 20 + (3,) * 2),
     ]
     assert await verbs.live_runs.settle(NODE, ends[::-1]) == []
@@ -96,8 +97,8 @@ async def test_what_is_written_is_what_the_statement_by_job_writes(
         ends = [
             success(claims[0], "fine"),
             success(claims[1]),
-            Settlement(claims[2], STARTED, FINISHED, 2, "exhausted", "said", "failed", "broken", traceback="line 1"),
-            Settlement(claims[3], STARTED, FINISHED, 3, "cancelled", None, "cancelled", "stopped"),
+            ended_run(claims[2], STARTED, FINISHED, 2, "exhausted", "said", "failed", "broken", traceback="line 1"),
+            ended_run(claims[3], STARTED, FINISHED, 3, "cancelled", None, "cancelled", "stopped"),
         ]
         for batch in [[end] for end in ends] if apart else [ends]:
             assert await verbs.live_runs.settle(NODE, batch) == []
@@ -130,7 +131,7 @@ async def test_a_run_that_is_not_held_holds_up_none_of_its_job_and_none_of_other
         values: dict[str, Any] = {"token": TOKEN + 9, "scheduled_at": LONG_AGO + 9 * SECOND, "serial": 9, "lane": 9}
         late = late._replace(**{column: values[column]})
     ends = [success(claim) for claim in (claims[3], claims[2], late, claims[0])]
-    assert await verbs.live_runs.settle(NODE, ends) == [success(late)]
+    assert claims_in(await verbs.live_runs.settle(NODE, ends)) == [late]
     assert await verbs.live_runs.committed([late]) == [False]
     assert await live(look) == [(1, 2)]
     assert await history(look) == runs_of([ends[0], ends[1], ends[3]])

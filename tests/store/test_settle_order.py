@@ -14,10 +14,9 @@ import asyncpg
 import pytest
 
 from detent.domain.identity import RunKey
-from detent.domain.run import Claim
+from detent.domain.run import Claim, HeldRun
 from detent.store import Store
-from detent.store.live_runs import PlannedRetry
-from detent.store.settlements import Settlement
+from tests.support.ends import ended_run, failed_run
 from tests.support.factories import LONG_AGO, add_live_run, add_node
 from tests.support.waiting import until
 
@@ -37,8 +36,8 @@ def claim(job: int, lane: int = 0) -> Claim:
     return Claim(job, lane, LONG_AGO + lane * timedelta(seconds=1), 0, TOKEN, 1, 1, 0, False, False, 1)
 
 
-def end(job: int, lane: int = 0) -> Settlement:
-    return Settlement(claim(job, lane), LONG_AGO, LONG_AGO, 1)
+def end(job: int, lane: int = 0) -> HeldRun:
+    return ended_run(claim(job, lane), LONG_AGO, LONG_AGO, 1)
 
 
 async def is_locked(look: Any, job: int, lane: int = 0) -> bool:
@@ -90,12 +89,12 @@ Verb = Callable[[Store, Sequence[Claim]], Awaitable[Any]]
 
 
 async def settle(store: Store, claims: Sequence[Claim]) -> Any:
-    return await store.live_runs.settle(NODE, [Settlement(claim, LONG_AGO, LONG_AGO, 1) for claim in claims])
+    return await store.live_runs.settle(NODE, [ended_run(claim, LONG_AGO, LONG_AGO, 1) for claim in claims])
 
 
 async def retry(store: Store, claims: Sequence[Claim]) -> Any:
     none = timedelta(0)
-    failed = [PlannedRetry(claim, LONG_AGO, LONG_AGO, "failed", "no", none) for claim in claims]
+    failed = [failed_run(claim, LONG_AGO, LONG_AGO, "failed", "no", none) for claim in claims]
     return await store.live_runs.retry(NODE, failed)
 
 

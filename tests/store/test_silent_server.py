@@ -16,7 +16,6 @@ from detent.store import listen, sql
 from detent.store.db import Database, OutcomeUnknown, PoolName
 from detent.store.effects import EffectPool
 from detent.store.limits import STANDARD
-from detent.store.settlements import Settlement
 from tests.support.factories import LONG_AGO
 from tests.support.fleet.network import HOLD, REPLIES, SWALLOW, Link, Links
 from tests.support.waiting import until
@@ -92,7 +91,7 @@ async def test_after_a_fail_over_no_connection_uses_the_former_server(database_u
 async def backend(effects: EffectPool) -> int:
     """The server's process behind a handler's transaction."""
     with pytest.raises(OwnershipLost):
-        async with effects.transaction(1, lambda now: Settlement(NOBODYS, now, now, 1)) as connection:
+        async with effects.transaction(1, NOBODYS, 0.0) as connection:
             number: int = await connection.fetchval("SELECT pg_backend_pid()")
     return number
 

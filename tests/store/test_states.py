@@ -9,11 +9,10 @@ import asyncpg
 import pytest
 
 from detent.domain.identity import RunKey
-from detent.domain.run import Claim
+from detent.domain.run import Claim, HeldRun
 from detent.domain.states import CODES, END_CODES, FINAL, OPEN, TRANSITIONS, Event, RunStatus
 from detent.store import Store
-from detent.store.live_runs import PlannedRetry
-from detent.store.settlements import Settlement
+from tests.support.ends import ended_run, failed_run
 from tests.support.factories import LONG_AGO, add_live_run, add_node
 
 NODE = 11
@@ -58,8 +57,8 @@ async def put_into(look: Any, status: RunStatus) -> None:
         await insert(look, "run_history", **finished_row(CODES[status]))
 
 
-def settlement(status: RunStatus, outcome: str) -> Settlement:
-    return Settlement(CLAIM, LONG_AGO, LONG_AGO, CODES[status], outcome=outcome)
+def settlement(status: RunStatus, outcome: str) -> HeldRun:
+    return ended_run(CLAIM, LONG_AGO, LONG_AGO, CODES[status], outcome=outcome)
 
 
 async def apply(verbs: Store, event: Event) -> None:
@@ -72,7 +71,7 @@ async def apply(verbs: Store, event: Event) -> None:
         case Event.SUCCEED:
             await verbs.live_runs.settle(NODE, [settlement(RunStatus.SUCCEEDED, "succeeded")])
         case Event.FAIL:
-            await verbs.live_runs.retry(NODE, [PlannedRetry(CLAIM, LONG_AGO, LONG_AGO, "failed", "no", timedelta(0))])
+            await verbs.live_runs.retry(NODE, [failed_run(CLAIM, LONG_AGO, LONG_AGO, "failed", "no", timedelta(0))])
         case Event.LOSE:
             await verbs.nodes.leave(NODE)
             await verbs.nodes.rescue(NODE)

@@ -14,7 +14,6 @@ from detent.domain.states import RunStatus
 from detent.errors import Conflict
 from detent.jobs import JobOperations
 from detent.store import Store, sql
-from detent.store.settlements import Settlement
 from tests.store.on_demand import (
     NODE,
     OTHER,
@@ -31,6 +30,7 @@ from tests.store.on_demand import (
     settle,
     waiting,
 )
+from tests.support.ends import claims_in, ended_run
 from tests.support.factories import LONG_AGO, add_live_run, add_node, add_task
 from tests.support.waiting import until
 
@@ -58,7 +58,7 @@ async def test_runs_of_tasks_and_ticks_are_settled_in_one_call(look: Any, verbs:
     tick = Claim(task, 0, now, 0, TOKEN, 1)
     claims = [*await claim(verbs), *await claim(verbs, keyed=True)]
     plain, failed = end([claims[0], tick, claims[2]]), end([claims[1]], RunStatus.DEAD)
-    worded = Settlement(claims[2], now, now, 1, result="said")
+    worded = ended_run(claims[2], now, now, 1, result="said")
     assert await verbs.live_runs.settle(NODE, [plain[0], failed[0], plain[1], worded]) == []
     rows = {row["serial"]: row for row in await history(look)}
     assert len(rows) == 4
@@ -87,7 +87,7 @@ async def test_what_is_not_held_is_neither_settled_nor_given_back(
     other = {name: getattr(second, name) + value for name, value in change.items() if name != "node"}
     wrong = second._replace(**other)
     if how == "retry":
-        assert await verbs.live_runs.retry(node, [failure(wrong)]) == [failure(wrong)]
+        assert claims_in(await verbs.live_runs.retry(node, [failure(wrong)])) == [wrong]
     elif how == "give back":
         assert await verbs.live_runs.give_back(node, [wrong]) == set()
     elif how == "put off":
@@ -148,7 +148,7 @@ async def test_a_failure_reported_twice_is_counted_once(look: Any, verbs: Store)
     await enqueue(look)
     (run,) = await claim(verbs)
     await retry(verbs, [run])
-    assert await verbs.live_runs.retry(NODE, [failure(run)]) == [failure(run)]
+    assert claims_in(await verbs.live_runs.retry(NODE, [failure(run)])) == [run]
     assert [row["attempt"] for row in await waiting(look)] == [2]
     assert await verbs.live_runs.committed([run]) == [True]
 
@@ -172,7 +172,7 @@ async def test_a_lost_run_stays_in_live_runs_for_the_next_worker(look: Any, verb
     (again,) = await verbs.live_runs.claim(OTHER, 1, [first.queue], 5)
     assert (again.key, again.lane, again.payload, again.crashes) == (first.key, first.lane, "1", 1)
     assert again.token > first.token
-    assert await verbs.live_runs.settle(NODE, end([first])) == end([first])
+    assert claims_in(await verbs.live_runs.settle(NODE, end([first]))) == [first]
 
 
 # --- put off ---

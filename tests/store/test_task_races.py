@@ -10,8 +10,9 @@ from detent.domain.identity import RunKey, decode_run_id
 from detent.domain.run import Claim
 from detent.store import Store, sql
 from detent.store.connection import Connection
-from detent.store.live_runs import PlannedRetry, cancel_runs
+from detent.store.live_runs import cancel_runs
 from detent.store.tasks import enqueue, trigger
+from tests.support.ends import failed_run
 from tests.support.factories import add_job, add_live_run, add_node, add_task
 
 NODE = 1
@@ -44,7 +45,7 @@ async def test_a_cancel_finds_a_run_that_returns_to_the_backlog_meanwhile(verbs:
     claim = await claimed(verbs, look)
 
     async def fail() -> None:
-        failure = PlannedRetry(claim, claim.scheduled_at, claim.scheduled_at, "failed", "no", NO_TIME)
+        failure = failed_run(claim, claim.scheduled_at, claim.scheduled_at, "failed", "no", NO_TIME)
         assert not await verbs.live_runs.retry(NODE, [failure])
 
     connection = cast("Connection", Interrupted(look, sql.run.CANCEL.text, fail))

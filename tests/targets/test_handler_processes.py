@@ -252,7 +252,7 @@ async def test_a_coroutine_is_interrupted_before_its_process_is_killed(make: Mak
 
 
 async def test_a_plain_function_that_asks_whether_to_go_on_stops_by_itself(make: Make, tmp_path: Path) -> None:
-    held = Holding(3, Claim(1, 0, INSTANT, 0, 1, 1), INSTANT)
+    held = Holding(3, Claim(1, 0, INSTANT, 0, 1, 1), INSTANT.timestamp())
     pool = make(1, hold=lambda call: held)
     running = asyncio.create_task(pool(call_of("asks_until_told_to_stop")))
     process = await process_in(tmp_path / "asks")
@@ -263,7 +263,7 @@ async def test_a_plain_function_that_asks_whether_to_go_on_stops_by_itself(make:
 
 
 async def test_a_handler_can_ask_whether_its_run_is_still_held(make: Make) -> None:
-    held: list[Holding | None] = [Holding(3, Claim(1, 0, INSTANT, 0, 2**60, 1), INSTANT)]
+    held: list[Holding | None] = [Holding(3, Claim(1, 0, INSTANT, 0, 2**60, 1), INSTANT.timestamp())]
     pool = make(1, hold=lambda call: held[0])
     assert read(await pool(call_of("asks"))) == "held"
     held[0] = None

@@ -5,18 +5,18 @@ from __future__ import annotations
 from datetime import UTC, datetime, timedelta
 
 from detent.domain.identity import ON_DEMAND, RunKey
-from detent.domain.run import Claim
-from detent.worker.held import HeldRun, HeldRuns
+from detent.domain.run import Claim, HeldRun
+from detent.worker.held import HeldRuns
 
 TICK = datetime(2030, 1, 1, tzinfo=UTC)
 
 
 def held(job: int, minute: int = 0, token: int = 1) -> HeldRun:
-    return HeldRun(Claim(job, 0, TICK + timedelta(minutes=minute), 0, token, 1), TICK)
+    return HeldRun(Claim(job, 0, TICK + timedelta(minutes=minute), 0, token, 1), 0.0)
 
 
 def of_task(serial: int = ON_DEMAND, token: int = 1) -> HeldRun:
-    return HeldRun(Claim(1, serial, TICK, serial, token, 1), TICK)
+    return HeldRun(Claim(1, serial, TICK, serial, token, 1), 0.0)
 
 
 def test_runs_of_a_task_are_found_and_removed_by_their_lane() -> None:

@@ -8,16 +8,13 @@ from typing import Any
 import pytest
 
 from detent.domain.job import HttpTarget, JobSpec
-from detent.domain.run import Cancelled, Claim, Committed, Failed, Outcome, Succeeded
+from detent.domain.run import SUCCESS, Cancelled, Claim, Committed, End, Failed, Outcome, PlannedRetry, Succeeded
 from detent.domain.states import CODES, RunStatus
 from detent.errors import Retry
-from detent.store.live_runs import PlannedRetry
-from detent.store.settlements import Settlement
 from detent.targets.exceptions import kinds_of
 from detent.worker.settle import decide
 
 STARTED = datetime(2026, 1, 1, tzinfo=UTC)
-FINISHED = STARTED + timedelta(seconds=3)
 RETRYABLE = [Failed("broken"), Failed("slow", outcome="timeout"), Failed("said", result="a body")]
 FINAL = [Failed("wrong", retryable=False), Failed("gone", retryable=False, result="a body")]
 
@@ -32,31 +29,22 @@ def spec(**fields: Any) -> JobSpec:
 
 
 def decided(outcome: Outcome, held: Claim | None = None, of: JobSpec | None = None, chance: float = 0.5) -> Any:
-    return decide(held or claim(), of or spec(), outcome, STARTED, FINISHED, chance)
+    return decide(held or claim(), of or spec(), outcome, chance)
 
 
 @pytest.mark.parametrize("attempt", [1, 3])
 @pytest.mark.parametrize("once", [False, True])
 def test_a_success_ends_the_run_whatever_came_before(attempt: int, once: bool) -> None:
     held = claim(attempt, once=once)
-    assert decided(Succeeded("fine"), held) == Settlement(
-        held, STARTED, FINISHED, CODES[RunStatus.SUCCEEDED], None, "fine", "succeeded", None, "http"
-    )
+    assert decided(Succeeded("fine"), held) == End(CODES[RunStatus.SUCCEEDED], None, "fine", "succeeded", None)
+    assert decided(Succeeded(), held) is SUCCESS
 
 
 @pytest.mark.parametrize("once", [False, True])
 def test_a_cancelled_run_ends_and_says_why(once: bool) -> None:
     held = claim(once=once)
-    assert decided(Cancelled("cancelled while it ran"), held) == Settlement(
-        held,
-        STARTED,
-        FINISHED,
-        CODES[RunStatus.CANCELLED],
-        "cancelled while it ran",
-        None,
-        "cancelled",
-        "cancelled while it ran",
-        "http",
+    assert decided(Cancelled("cancelled while it ran"), held) == End(
+        CODES[RunStatus.CANCELLED], "cancelled while it ran", None, "cancelled", "cancelled while it ran"
     )
 
 
@@ -69,25 +57,15 @@ def test_what_the_handler_committed_itself_is_not_written_again(once: bool) -> N
 @pytest.mark.parametrize(("attempt", "longest"), [(1, 10), (2, 20)])
 def test_a_failure_with_retries_left_is_tried_again(failed: Failed, attempt: int, longest: float) -> None:
     held = claim(attempt)
-    assert decided(failed, held) == PlannedRetry(
-        held, STARTED, FINISHED, failed.outcome, failed.error, timedelta(seconds=longest / 2), "http"
-    )
+    assert decided(failed, held) == PlannedRetry(failed.outcome, failed.error, timedelta(seconds=longest / 2))
 
 
 @pytest.mark.parametrize("failed", RETRYABLE, ids=str)
 @pytest.mark.parametrize("attempt", [3, 4])
 def test_the_last_failure_is_the_end(failed: Failed, attempt: int) -> None:
     held = claim(attempt)
-    assert decided(failed, held) == Settlement(
-        held,
-        STARTED,
-        FINISHED,
-        CODES[RunStatus.DEAD],
-        "retries exhausted",
-        failed.result,
-        failed.outcome,
-        failed.error,
-        "http",
+    assert decided(failed, held) == End(
+        CODES[RunStatus.DEAD], "retries exhausted", failed.result, failed.outcome, failed.error
     )
 
 
@@ -102,7 +80,7 @@ def test_a_failure_that_a_retry_cannot_fix_ends_the_run(failed: Failed, attempt:
 @pytest.mark.parametrize("failed", [*RETRYABLE, *FINAL], ids=str)
 def test_a_run_that_may_be_called_only_once_is_never_tried_again(failed: Failed) -> None:
     written = decided(failed, claim(once=True), spec(max_retries=1000))
-    assert isinstance(written, Settlement)
+    assert isinstance(written, End)
     assert written.status == CODES[RunStatus.DEAD]
 
 
@@ -112,8 +90,8 @@ def test_a_job_without_retries_is_dead_after_its_first_failure() -> None:
 
 
 def test_without_a_definition_nothing_is_tried_again() -> None:
-    written = decide(claim(), None, Failed("The job's definition is gone.", retryable=False), STARTED, FINISHED, 0.5)
-    assert isinstance(written, Settlement)
+    written = decide(claim(), None, Failed("The job's definition is gone.", retryable=False), 0.5)
+    assert isinstance(written, End)
     assert written.status == CODES[RunStatus.DEAD]
 
 

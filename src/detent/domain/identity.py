@@ -65,6 +65,10 @@ def milliseconds(instant: datetime) -> int:
     return (instant - EPOCH) // MILLISECOND
 
 
+def from_seconds(seconds: float) -> datetime:
+    return datetime.fromtimestamp(seconds, UTC)
+
+
 def from_milliseconds(value: int) -> datetime:
     return EPOCH + timedelta(milliseconds=value)
 

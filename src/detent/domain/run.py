@@ -1,13 +1,14 @@
 """A run on its way through a worker: no I/O, no clock, only imports of pure modules.
 
-A `Claim` is a worker's hold on a run: every later write names its token. A `Call` is what a target receives. An
-`Outcome` is the result of an attempt; one `match` in `worker/settle.py` turns it into a transition.
+A `Claim` is a worker's hold on a run: every later write names its token. A `HeldRun` is the run in the worker's hands,
+from its claim until its end is written. A `Call` is what a target receives. An `Outcome` is the result of an attempt;
+one `match` in `worker/settle.py` turns it into what is written: an `End`, a `PlannedRetry` or an `Acceptance`.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Any, Literal, NamedTuple
 from uuid import UUID
 
@@ -15,8 +16,9 @@ from msgspec import Struct
 
 from detent.domain.callbacks import CallbackTicket
 from detent.domain.identity import RunKey, run_id
-from detent.domain.job import Target
+from detent.domain.job import Definition, Target
 from detent.domain.masking import Mask
+from detent.domain.states import END_CODES, Event
 from detent.domain.webhooks import Signing
 
 
@@ -154,3 +156,95 @@ class NotBegun(Struct, frozen=True):
     why: str
     retry_after: float = 0.0
     """Seconds for which the run waits there as pending; 0: any worker may claim it at once."""
+
+
+class End(NamedTuple):
+    """The end of a run as it is written: the code of its status, with its texts."""
+
+    status: int
+    reason: str | None = None
+    result: str | None = None
+    outcome: str = "succeeded"
+    error: str | None = None
+    traceback: str | None = None
+
+
+SUCCESS = End(END_CODES[Event.SUCCEED])
+"""Of nearly all runs: one object for all of them."""
+
+
+class PlannedRetry(NamedTuple):
+    """A failed attempt as it is written, and the delay before the next."""
+
+    outcome: str
+    error: str
+    delay: timedelta
+    traceback: str | None = None
+
+
+class Acceptance(NamedTuple):
+    """A run that its target has accepted: the hold of its node becomes a lease, which a callback ends. `time_limit`
+    counts from when it was called."""
+
+    tenant: int
+    time_limit: timedelta
+    lease: timedelta
+    outcome: str = "accepted"
+    error: str | None = None
+    traceback: str | None = None
+
+
+class HeldRun:
+    """A run that a worker holds: it waits for a slot, is called, or is over and being settled. There is one such object
+    for each run, whose fields are filled in on its way: what is written of it are columns of these.
+
+    Times are in seconds since 1970 on the database's clock, which cost a third of what datetimes do."""
+
+    __slots__ = (
+        *("alone", "begun", "called", "claim", "definition", "end", "expired", "finished", "followed", "gone", "over"),
+        *("staggered", "started", "stop", "task", "tenant", "waited"),
+    )
+
+    def __init__(self, claim: Claim, started: float, tenant: int = 0) -> None:
+        """`started`: when the worker got it, and later when its target was called. `tenant`: whose turn it is when this
+        run starts (worker/queues/book.py)."""
+        self.claim = claim
+        self.tenant = tenant
+        self.started = started
+        self.definition: Definition | None = None
+        # The asyncio task that executes it.
+        self.task: Any = None
+        self.begun = False
+        # Its target is being called, or was: from here on it has an outcome, and is never given back as not started.
+        self.called = False
+        # It is tried alone (worker/suspects.py).
+        self.alone = False
+        self.stop = False
+        self.expired = False
+        # It did not end in the pass of the event loop in which it began: its time limit is watched.
+        self.waited = False
+        # Its outcome is with the settler.
+        self.over = False
+        # Another run of its job may wait for its end.
+        self.followed = False
+        # Its target says that it will not come back.
+        self.gone = False
+        # How many seconds after its tick it was to start, because its release is staggered.
+        self.staggered = 0.0
+        self.finished = 0.0
+        self.end: End | PlannedRetry | Acceptance | None = None
+
+    @property
+    def name(self) -> str | None:
+        return None if self.definition is None else self.definition.name
+
+    @property
+    def outcome(self) -> str:
+        return "" if self.end is None else self.end.outcome
+
+
+def ended(claim: Claim, started: float, finished: float, end: End | PlannedRetry | Acceptance = SUCCESS) -> HeldRun:
+    """A run with the end of its attempt, where no worker led it there step by step."""
+    run = HeldRun(claim, started)
+    run.finished, run.end, run.over = finished, end, True
+    return run

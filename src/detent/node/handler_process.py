@@ -18,7 +18,6 @@ import threading
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager, suppress
 from contextvars import copy_context
-from datetime import datetime
 from functools import partial
 from itertools import count
 from queue import SimpleQueue
@@ -26,14 +25,12 @@ from typing import Any
 
 from detent.domain.effects import NewStep, OnceKey
 from detent.domain.run import Call, Outcome
-from detent.domain.states import END_CODES, Event
 from detent.errors import DetentError, OwnershipLost, StartupFailed
 from detent.node.apps import attach_database, load_app
 from detent.sdk.app import Detent
 from detent.sdk.serving import HOOK_SECONDS, ServedApp
 from detent.store.effects import EffectPool
 from detent.store.limits import work_limits
-from detent.store.settlements import Settlement
 from detent.targets.frames import (
     LENGTH_BYTES,
     Ask,
@@ -184,11 +181,7 @@ class NodeBackend:
     async def transaction(self, run_id: str, token: int) -> AsyncIterator[Any]:
         """A transaction on this process's own connection; its settle names run, token and node, like any other."""
         holding = await self._held("there is nothing to commit")
-
-        def settlement(now: datetime) -> Settlement:
-            return Settlement(holding.claim, holding.started, now, END_CODES[Event.SUCCEED])
-
-        async with self._effects.transaction(holding.node, settlement) as connection:
+        async with self._effects.transaction(holding.node, holding.claim, holding.started) as connection:
             yield connection
 
 

@@ -11,9 +11,7 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Generic, ParamSpec
 
 if TYPE_CHECKING:
-    from detent.domain.run import Claim
-
-from detent.domain.run import GoneTarget
+    from detent.domain.run import GoneTarget, HeldRun
 
 Arguments = ParamSpec("Arguments")
 
@@ -57,7 +55,7 @@ class Wakeups:
         self.catch_ups_added: Wakeup[[]] = Wakeup()
         self.runs_queued: Wakeup[[]] = Wakeup()  # runs were fired into their queues, or rescued
         self.runs_given_back: Wakeup[[]] = Wakeup()
-        self.runs_put_off: Wakeup[[Sequence[Claim]]] = Wakeup()  # given back, to wait before they are claimed again
+        self.runs_put_off: Wakeup[[Sequence[HeldRun]]] = Wakeup()  # given back, to wait before they are claimed again
         self.capacity_freed: Wakeup[[]] = Wakeup()
         self.reply_lost: Wakeup[[]] = Wakeup()  # this node may hold runs that it does not know of
         self.runs_died: Wakeup[[set[int]]] = Wakeup()  # of these jobs

@@ -9,7 +9,7 @@ transaction begins by resetting them.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Iterator
 from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
 from time import monotonic
 from typing import Any
@@ -18,7 +18,7 @@ from weakref import WeakValueDictionary
 import asyncpg
 
 from detent.domain.effects import NewStep, OnceKey
-from detent.domain.run import Claim
+from detent.domain.run import Claim, ended
 from detent.errors import OwnershipLost, Unavailable
 from detent.store import sql
 from detent.store.connection_settings import network_settings
@@ -26,7 +26,7 @@ from detent.store.db import MissingHistoryPartition, keep, translate
 from detent.store.limits import StatementLimits, milliseconds
 from detent.store.pooler import HandlerConnection, role_settings
 from detent.store.servers import NoConnectionLeft, servers_of
-from detent.store.settlements import Settlement, settle_statements
+from detent.store.settlements import settle_statements
 from detent.store.statement import Statement
 
 # How long a handler waits if the server has no free connection.
@@ -98,11 +98,11 @@ class EffectPool:
         self._turns: WeakValueDictionary[tuple[int, str], asyncio.Lock] = WeakValueDictionary()
 
     @asynccontextmanager
-    async def transaction(self, node: int, settlement: Callable[[Any], Settlement]) -> AsyncIterator[Any]:
-        """`settlement` is called when the block has ended, with the database's time."""
+    async def transaction(self, node: int, claim: Claim, started: float) -> AsyncIterator[Any]:
+        """When the block has ended, the run has, too: it succeeded, at the time of the database."""
         pool = await self._open()
         try:
-            async with self._settling(pool, node, settlement) as connection:
+            async with self._settling(pool, node, claim, started) as connection:
                 yield connection
         except asyncpg.CheckViolationError as error:
             meaning = translate(error)
@@ -119,7 +119,7 @@ class EffectPool:
             await connection.fetch(sql.history.ADD_PARTITION.text, missing.at)
 
     @asynccontextmanager
-    async def _settling(self, pool: Any, node: int, settlement: Callable[[Any], Settlement]) -> AsyncIterator[Any]:
+    async def _settling(self, pool: Any, node: int, claim: Claim, started: float) -> AsyncIterator[Any]:
         async with _acquired(pool) as connection, connection.transaction():
             if self._pooled:
                 await connection.execute(sql.database.USE_HANDLER_SETTINGS.text, self._handed_back())
@@ -128,7 +128,7 @@ class EffectPool:
                 sql.database.USE_SETTLE_SETTINGS.text, self._schema, milliseconds(self._limits.lock)
             )
             now = await connection.fetchval("SELECT clock_timestamp()")
-            [(statement, arguments)] = settle_statements([settlement(now)])
+            [(statement, arguments)] = settle_statements([ended(claim, started, now.timestamp())])
             if await connection.fetch(statement.text, node, *arguments):
                 raise OwnershipLost("This run was cancelled or reassigned before it could commit: nothing was written.")
 

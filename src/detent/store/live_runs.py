@@ -3,30 +3,26 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Sequence
-from datetime import datetime, timedelta
+from datetime import timedelta
 from functools import partial
-from typing import TYPE_CHECKING, Literal, NamedTuple
+from typing import Literal
 
 import msgspec
 
 from detent.domain.identity import RunKey
 from detent.domain.job import Definition, JobSpec
 from detent.domain.references import refers
-from detent.domain.run import Claim
+from detent.domain.run import Claim, HeldRun
 from detent.runtime.bisection import halve_until_alone
 from detent.store import sql
 from detent.store.arrays import one_for_all
 from detent.store.connection import Connection
 from detent.store.db import Database, PoolName, Rejected, Row
 from detent.store.run_rows import key_of
-from detent.store.settlements import Settlement, by_kind, key_columns, settle_statements
+from detent.store.settlements import by_kind, claim_of, end_columns, key_columns, settle_statements, time_columns
 from detent.store.statement import Statement
 from detent.store.upkeep import RUNS_CHANNEL
 from detent.telemetry.log import logger
-from detent.telemetry.metrics import Kind
-
-if TYPE_CHECKING:
-    from detent.store.pull import Acceptance
 
 log = logger("store")
 
@@ -46,20 +42,6 @@ CHARACTER_BYTES = 4
 StartVerdict = Literal["go", "cancel", "begun"]
 Fetch = Callable[..., Awaitable[list[Row]]]
 """Sends a statement with its arguments, and returns the rows."""
-
-
-class PlannedRetry(NamedTuple):
-    """A failed attempt and the delay before the next."""
-
-    claim: Claim
-    started: datetime
-    finished: datetime
-    outcome: str
-    error: str
-    delay: timedelta
-    target: Kind = "unknown"
-    traceback: str | None = None
-    name: str | None = None
 
 
 class LiveRunStore:
@@ -109,27 +91,24 @@ class LiveRunStore:
             rows += await self._database.fetch(PoolName.WORK, statement, node, *key_columns(claims), delays)
         return _addresses(rows)
 
-    async def settle(self, node: int, batch: Sequence[Settlement]) -> list[Settlement]:
+    async def settle(self, node: int, batch: Sequence[HeldRun]) -> list[HeldRun]:
         """End a batch of runs; returns those that no longer belong to this node."""
         unsettled: set[tuple[int, int]] = set()
         for statement, arguments in settle_statements(batch):
             rows = await self._database.fetch_guarded(PoolName.SETTLE, statement, "", "W5", node, *arguments)
             unsettled |= _addresses(rows)
-        return [item for item in batch if (item.claim.job, item.claim.lane) in unsettled] if unsettled else []
+        return _among(batch, unsettled)
 
-    async def retry(self, node: int, batch: Sequence[PlannedRetry]) -> list[PlannedRetry]:
+    async def retry(self, node: int, batch: Sequence[HeldRun]) -> list[HeldRun]:
         """Record failed attempts and schedule the next; returns those that no longer belong to this node."""
         unsettled: set[tuple[int, int]] = set()
-        for of_tasks, some in by_kind(batch, lambda item: item.claim):
-            jobs, lanes, ats, serials, tokens = key_columns([item.claim for item in some])
-            _, started, finished, outcomes, errors, delays, _, tracebacks, _ = zip(*some, strict=True)
+        for of_tasks, some in by_kind(batch, claim_of):
             rows = await self._database.fetch_guarded(
-                PoolName.WORK, sql.task.SETTLE_RETRY if of_tasks else sql.run.SETTLE_RETRY, "", "W5",
-                node, jobs, lanes, ats, serials, tokens, started, finished, outcomes, errors, delays,
-                tracebacks,
+                PoolName.WORK, sql.task.SETTLE_RETRY if of_tasks else sql.run.SETTLE_RETRY, "", "W5", node,
+                *key_columns([held.claim for held in some]), *time_columns(some), *end_columns(some),
             )  # fmt: skip
             unsettled |= _addresses(rows)
-        return [item for item in batch if (item.claim.job, item.claim.lane) in unsettled]
+        return _among(batch, unsettled)
 
     async def committed(self, claims: Sequence[Claim]) -> list[bool]:
         """For each claim that matched no live run: True if its settle had committed before (the reply was lost), False
@@ -139,12 +118,11 @@ class LiveRunStore:
         found = {row["position"] for row in rows}
         return [position in found for position in range(1, len(claims) + 1)]
 
-    async def record_stale(self, node: int, late: Sequence[Settlement | PlannedRetry | Acceptance]) -> None:
-        jobs, _, ats, serials, tokens = key_columns([item.claim for item in late])
+    async def record_stale(self, node: int, late: Sequence[HeldRun]) -> None:
+        jobs, _, ats, serials, tokens = key_columns([held.claim for held in late])
         await self._database.fetch(
-            PoolName.WORK, sql.run.RECORD_STALE, node, jobs, ats, serials, tokens,
-            [item.started for item in late], [item.finished for item in late],
-            [item.claim.attempt for item in late], [f"refused: {item.outcome}" for item in late],
+            PoolName.WORK, sql.run.RECORD_STALE, node, jobs, ats, serials, tokens, *time_columns(late),
+            [held.claim.attempt for held in late], [f"refused: {held.outcome}" for held in late],
         )  # fmt: skip
 
     async def quarantine(self, node: int, claim: Claim, words: str) -> bool:
@@ -333,6 +311,10 @@ def claims_of(rows: Sequence[Row]) -> list[Claim]:
 
 def _owners(rows: Sequence[Row]) -> dict[RunKey, int | None]:
     return {key_of(row): row["owner"] for row in rows}
+
+
+def _among(batch: Sequence[HeldRun], unsettled: set[tuple[int, int]]) -> list[HeldRun]:
+    return [held for held in batch if (held.claim.job, held.claim.lane) in unsettled] if unsettled else []
 
 
 def _addresses(rows: list[Row]) -> set[tuple[int, int]]:

@@ -15,16 +15,16 @@ import msgspec
 from detent.domain.identity import FIRST_TASK_LANE, RunKey
 from detent.domain.job import Definition, JobSpec
 from detent.domain.references import refers
-from detent.domain.run import Claim
+from detent.domain.run import Claim, HeldRun
 from detent.domain.states import CODES, RunStatus
 from detent.store import sql
 from detent.store.connection import Connection
 from detent.store.db import Database, PoolName, Row
 from detent.store.nodes import CRASH_CAP, RESCUE_BATCH, Rescued
 from detent.store.queues import claim_under
+from detent.store.settlements import end_columns, key_columns, time_columns
 from detent.store.tasks import Freed
 from detent.telemetry.log import logger
-from detent.telemetry.metrics import Kind
 
 log = logger("store")
 
@@ -65,23 +65,6 @@ class PullBeat(NamedTuple):
     key: RunKey
     token: int
     lease: timedelta | None
-
-
-class Acceptance(NamedTuple):
-    """A run that its target has accepted: the hold of its node becomes a lease, which a callback ends. `time_limit`
-    counts from `started`. The rest is for the log and for metrics, as in Settlement."""
-
-    claim: Claim
-    started: datetime
-    finished: datetime
-    tenant: int
-    time_limit: timedelta
-    lease: timedelta
-    outcome: str = "accepted"
-    error: str | None = None
-    target: Kind = "http"
-    traceback: str | None = None
-    name: str | None = None
 
 
 class CallbackWait(NamedTuple):
@@ -185,17 +168,17 @@ class PullStore:
         """If a limit restricted the last claim: in how many seconds to try again."""
         return self._waits.get((tenant, queue))
 
-    async def accept(self, node: int, workers: Mapping[int, int], batch: Sequence[Acceptance]) -> list[Acceptance]:
+    async def accept(self, node: int, workers: Mapping[int, int], batch: Sequence[HeldRun]) -> list[HeldRun]:
         """Turn what this node holds into leases; `workers` stand for the targets of each tenant. Returns those that no
         longer belong to this node."""
-        claims, started, _, tenants, limits, leases, *_ = zip(*batch, strict=True)
-        columns = zip(*((c.job, c.lane, c.scheduled_at, c.serial, c.token) for c in claims), strict=True)
+        tenants, limits, leases, *_ = end_columns(batch)
+        keys, (started, _) = key_columns([held.claim for held in batch]), time_columns(batch)
         standing = [workers[tenant] for tenant in tenants]
         rows = await self._database.fetch_guarded(
-            PoolName.WORK, sql.pull.ACCEPT, "", "W7", node, *columns, started, standing, tenants, limits, leases
+            PoolName.WORK, sql.pull.ACCEPT, "", "W7", node, *keys, started, standing, tenants, limits, leases
         )
         lost = {(row["job"], row["lane"]) for row in rows}
-        return [item for item in batch if (item.claim.job, item.claim.lane) in lost]
+        return [held for held in batch if (held.claim.job, held.claim.lane) in lost]
 
     async def settle_early(self, tenant: int, worker: int, report: Report, freed: Freed) -> RunStatus | None:
         """Settle a run whose target reports before its node has processed the answer 202. None: no node holds it under

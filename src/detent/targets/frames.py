@@ -79,7 +79,7 @@ class Holding(Struct, frozen=True):
 
     node: int
     claim: Claim
-    started: datetime
+    started: float
 
 
 class CallAnswer(Struct, frozen=True, tag=True):

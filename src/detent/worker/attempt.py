@@ -8,9 +8,9 @@ from collections.abc import Awaitable, Mapping, Sequence
 from msgspec import UNSET
 
 from detent.cluster.membership import Membership
-from detent.domain.identity import MANUAL
+from detent.domain.identity import MANUAL, from_seconds
 from detent.domain.job import Definition, HttpTarget, JobSpec, TargetKind, kind_of
-from detent.domain.run import Call, Cancelled, Claim, Failed, NotBegun, Outcome
+from detent.domain.run import Call, Cancelled, Claim, Failed, HeldRun, NotBegun, Outcome
 from detent.errors import Unavailable
 from detent.runtime.clock import DatabaseClock
 from detent.runtime.service import Batcher
@@ -27,7 +27,7 @@ from detent.worker.capacity import WorkerCapacity
 from detent.worker.deadlines import Deadlines
 from detent.worker.definitions import payload_fault, with_own_payload
 from detent.worker.execute import Runner, call_of, execute
-from detent.worker.held import HeldRun, HeldRuns, expire, is_running
+from detent.worker.held import HeldRuns, expire, is_running
 from detent.worker.promotion import WAITING_POLICIES
 from detent.worker.returns import Returns
 from detent.worker.secret_providers import SecretFault
@@ -179,7 +179,7 @@ class Attempts:
 
     def _begin(self, held: HeldRun, call: Call) -> Awaitable[Outcome | NotBegun]:
         """Call the target: awaited at once, and by the task that is to be interrupted with the run."""
-        accepted, held.started = held.started, self._clock.now()
+        accepted, held.started = held.started, self._clock.seconds()
         held.called = True
         self._metrics.starts += 1
         if held.waited:
@@ -188,9 +188,8 @@ class Attempts:
             transitions.log_claim("run started", held.claim, self._membership.node, job=call.job)
         if tracing.active is None:
             return execute(call, self._runners)
-        return tracing.active.attempt(
-            call, accepted, held.started, lambda traced: execute(traced, self._runners), self._clock.now
-        )
+        times = (from_seconds(accepted), from_seconds(held.started))
+        return tracing.active.attempt(call, *times, lambda traced: execute(traced, self._runners), self._clock.now)
 
     def waits(self, held: HeldRun) -> None:
         """Watch the time limit of a run that did not end in the pass of the event loop in which its slot began it. A
@@ -249,7 +248,7 @@ class Attempts:
     def _put_off(self, held: HeldRun, seconds: float) -> None:
         held.over = True
         self._capacity.over()
-        self._returns.put_off(held.claim, seconds)
+        self._returns.put_off(held, seconds)
 
     def _settle(self, held: HeldRun, outcome: Outcome | None) -> None:
         held.over = True
@@ -257,9 +256,8 @@ class Attempts:
             self.left_behind = True
         self._capacity.over()
         definition = held.definition
-        spec, name = (None, None) if definition is None else (definition.spec, definition.name)
-        held.followed = spec is not None and spec.concurrent_policy in WAITING_POLICIES
-        self._settler.add(held.claim, spec, outcome, held.started, self._clock.now(), name)
+        held.followed = definition is not None and definition.spec.concurrent_policy in WAITING_POLICIES
+        self._settler.add(held, outcome, self._clock.seconds())
 
 
 def _failure_around_call(held: HeldRun, error: Exception) -> Failed:

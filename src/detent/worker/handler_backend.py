@@ -4,17 +4,13 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from datetime import datetime
 from typing import Any
 
 from detent.domain.effects import NewStep, OnceKey
-from detent.domain.run import Call
-from detent.domain.states import END_CODES, Event
+from detent.domain.run import Call, HeldRun
 from detent.errors import OwnershipLost
 from detent.store.effects import EffectPool
-from detent.store.settlements import Settlement
 from detent.targets.output import AttemptOutput
-from detent.worker.held import HeldRun
 from detent.worker.output import OutputWriter
 from detent.worker.worker import Worker
 
@@ -61,9 +57,5 @@ class HandlerBackend:
     @asynccontextmanager
     async def transaction(self, run_id: str, token: int) -> AsyncIterator[Any]:
         held = self._holding(run_id, token, "there is nothing to commit")
-
-        def settlement(now: datetime) -> Settlement:
-            return Settlement(held.claim, held.started, now, END_CODES[Event.SUCCEED])
-
-        async with self._effects.transaction(self._node, settlement) as connection:
+        async with self._effects.transaction(self._node, held.claim, held.started) as connection:
             yield connection

@@ -1,4 +1,4 @@
-"""A run that this worker holds, and how the task that executes it is interrupted.
+"""The runs that this worker holds, and how the task that executes one is interrupted.
 
 A task executes one run after another, so its cancellation does not say which run was meant: the run itself records it,
 and the rest of a cancellation is absorbed when that run ends."""
@@ -7,41 +7,9 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterable, Iterator, Sequence
-from datetime import datetime
 
 from detent.domain.identity import FIRST_TASK_LANE, RunKey
-from detent.domain.job import Definition
-from detent.domain.run import INTERRUPTED, Claim
-
-
-class HeldRun:
-    """Waiting for a slot, running, or over and being settled."""
-
-    __slots__ = (
-        *("alone", "begun", "called", "claim", "definition", "expired", "followed", "over"),
-        *("started", "stop", "task", "tenant", "waited"),
-    )
-
-    def __init__(self, claim: Claim, started: datetime, tenant: int = 0) -> None:
-        """`tenant`: whose turn it is when this run starts (queues/book.py)."""
-        self.claim = claim
-        self.tenant = tenant
-        self.started = started
-        self.definition: Definition | None = None
-        self.task: asyncio.Task[None] | None = None
-        self.begun = False
-        # Its target is being called, or was: from here on it has an outcome, and is never given back as not started.
-        self.called = False
-        # It is tried alone (suspects.py).
-        self.alone = False
-        self.stop = False
-        self.expired = False
-        # It did not end in the pass of the event loop in which it began: its time limit is watched.
-        self.waited = False
-        # Its outcome is with the settler.
-        self.over = False
-        # Another run of its job may wait for its end.
-        self.followed = False
+from detent.domain.run import INTERRUPTED, Claim, HeldRun
 
 
 class HeldRuns:
@@ -114,18 +82,17 @@ class HeldRuns:
         first = self._first.get(job)
         return () if first is None else (first, *self._others.get(job, ()))
 
-    def remove_all(self, claims: Iterable[Claim]) -> list[HeldRun]:
-        """Returns those that were here."""
+    def remove_all(self, some: Iterable[HeldRun]) -> list[HeldRun]:
+        """Returns those that were here: one that was adopted again in the meantime is another one of the same claim."""
         gone: list[HeldRun] = []
         first, others = self._first, self._others
-        for claim in claims:
-            held = first.get(claim.job)
-            if held is None or held.claim is not claim or others or claim.lane >= FIRST_TASK_LANE:
-                held = self.remove(claim)
-            else:  # nearly always
-                del first[claim.job]
-            if held is not None:
+        for held in some:
+            job = held.claim.job
+            if first.get(job) is held and not others:  # nearly always
+                del first[job]
                 gone.append(held)
+            elif (found := self.remove(held.claim)) is not None:
+                gone.append(found)
         return gone
 
     def remove(self, claim: Claim) -> HeldRun | None:

@@ -10,7 +10,7 @@ import asyncio
 from collections.abc import Callable, Sequence
 
 from detent.domain.identity import FIRST_TASK_LANE, ON_DEMAND
-from detent.domain.run import Claim
+from detent.domain.run import Claim, HeldRun
 from detent.runtime.service import Loop
 from detent.runtime.wakeups import Wakeups
 from detent.store.db import OutcomeUnknown
@@ -46,7 +46,7 @@ class OnDemandRuns:
         self.loop = Loop("concurrency keys", self.claim_freed)
         wakeups.runs_enqueued.subscribe(self._hint)
         wakeups.jobs_changed.subscribe(self._jobs_changed)
-        wakeups.runs_put_off.subscribe(lambda claims: self.settled(claims, retried=True))
+        wakeups.runs_put_off.subscribe(lambda runs: self.settled(runs, retried=True))
         # After a hold of the cluster, or the suspension of a tenant.
         wakeups.hold_changed.subscribe(lambda: self._hint(None))
         wakeups.queues_changed.subscribe(lambda: self._hint(None))
@@ -59,10 +59,11 @@ class OnDemandRuns:
         self.backlog.changed(jobs)
         self._wake()
 
-    def settled(self, claims: Sequence[Claim], *, retried: bool) -> None:
+    def settled(self, some: Sequence[HeldRun], *, retried: bool) -> None:
         """These runs have ended, or are retried: others may start."""
         laned = self.backlog.laned_jobs
-        for claim in claims:
+        for held in some:
+            claim = held.claim
             if claim.serial >= ON_DEMAND or claim.concurrency_key is not None or claim.job in laned:
                 if retried and claim.lane >= FIRST_TASK_LANE:
                     self.backlog.returned(claim.job)

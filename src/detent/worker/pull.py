@@ -19,7 +19,7 @@ from typing import NamedTuple, TypeVar
 
 from detent.domain.identity import RunKey, run_id
 from detent.domain.job import TargetCallback
-from detent.domain.run import Failed
+from detent.domain.run import End, Failed, PlannedRetry
 from detent.domain.states import END_CODES, Event, RunStatus
 from detent.errors import DetentError, NotFound, OwnershipLost, Unavailable
 from detent.jobs import JobOperations
@@ -27,9 +27,7 @@ from detent.runtime.bisection import halve_until_alone
 from detent.runtime.service import Batcher
 from detent.store import Store
 from detent.store.db import OutcomeUnknown, PoolName, Rejected
-from detent.store.live_runs import PlannedRetry
 from detent.store.pull import Expired, Extended, LeasedRun, PullBeat, Recorded, Report
-from detent.store.settlements import Settlement
 from detent.store.tasks import Freed
 from detent.store.tenant_wall import walled
 from detent.store.upkeep import RUNS_CHANNEL
@@ -301,11 +299,11 @@ def _decided(held: LeasedRun, failed: Failed) -> Report:
     error = storable_text(failed.error[:LONGEST_ERROR])
     trace = failed.traceback
     failed = Failed(error, failed.retryable, failed.outcome, failed.retry_after, kinds=failed.kinds)
-    match decide(claim, spec, failed, held.claimed_at, held.claimed_at, random.random()):
+    match decide(claim, spec, failed, random.random()):
         case PlannedRetry(delay=delay):
             words = {"error": failed.error, "traceback": trace}
             return Report(claim.key, claim.token, None, failed.outcome, delay=delay, **words)
-        case Settlement(status=status, reason=reason):
+        case End(status=status, reason=reason):
             return Report(claim.key, claim.token, status, failed.outcome, reason, error=failed.error, traceback=trace)
         case _:
             raise AssertionError("a failure is always written")

@@ -10,14 +10,14 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from detent.cluster.membership import Membership
-from detent.domain.run import INTERRUPTED, Claim
+from detent.domain.run import INTERRUPTED, Claim, HeldRun
 from detent.runtime.clock import monotonic
 from detent.runtime.service import Loop
 from detent.runtime.wakeups import Wakeups
 from detent.store import Store
 from detent.telemetry import transitions
 from detent.worker.capacity import WorkerCapacity
-from detent.worker.held import HeldRun, HeldRuns
+from detent.worker.held import HeldRuns
 
 UNTRUSTED_PAUSE = 0.5
 

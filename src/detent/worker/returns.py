@@ -8,7 +8,7 @@ from datetime import timedelta
 from functools import partial
 
 from detent.cluster.membership import Membership
-from detent.domain.run import Claim
+from detent.domain.run import Claim, HeldRun
 from detent.errors import DetentError
 from detent.runtime.bisection import halve_until_alone
 from detent.runtime.service import Batcher, backoff, start_shared
@@ -19,7 +19,7 @@ from detent.telemetry import transitions
 from detent.telemetry.log import logger
 from detent.telemetry.metrics import Metrics
 from detent.worker.capacity import WorkerCapacity
-from detent.worker.held import HeldRun, HeldRuns
+from detent.worker.held import HeldRuns
 from detent.worker.retries import Retries
 
 log = logger("worker")
@@ -47,7 +47,7 @@ class Returns:
         self._metrics = metrics
         # Give back a run whose handler could not be called here; runs that come together go back together.
         self.give_back_uncalled = Batcher(self._give_back_uncalled)
-        self._waits: list[tuple[Claim, float]] = []
+        self._waits: list[tuple[HeldRun, float]] = []
         self._putting_off: asyncio.Task[None] | None = None
 
     async def give_back(self, claims: Sequence[Claim]) -> None:
@@ -91,11 +91,11 @@ class Returns:
 
     # --- runs that are to wait ---
 
-    def put_off(self, claim: Claim, seconds: float) -> None:
+    def put_off(self, held: HeldRun, seconds: float) -> None:
         """Give back a run that is claimed again after these seconds at the earliest. It leaves its slot at once, as one
         that has ended does: thousands of runs may wait for one host, and others for a slot. It is held until the
         database has it."""
-        self._waits.append((claim, seconds))
+        self._waits.append((held, seconds))
         if self._putting_off is None:
             self._putting_off = start_shared(self._put_off_all())
 
@@ -118,28 +118,25 @@ class Returns:
         finally:
             self._putting_off = None
 
-    async def _put_off(self, batch: Sequence[tuple[Claim, float]]) -> None:
+    async def _put_off(self, batch: Sequence[tuple[HeldRun, float]]) -> None:
         """If a reply is lost, the statement is sent again, and finds nothing of what the first one has returned. A row
         that the database refuses must not keep the others waiting: reconciling finds it again."""
-        waits = [(claim, timedelta(seconds=seconds)) for claim, seconds in batch]
-        claims = [claim for claim, _ in batch]
+        waits = [(held.claim, timedelta(seconds=seconds)) for held, seconds in batch]
+        claims = [claim for claim, _ in waits]
         put_off = partial(self._store.live_runs.put_off, self._membership.node)
         try:
             await self._until_written(len(batch), lambda: halve_until_alone(waits, put_off, self._refused, (Rejected,)))
         except Exception as error:
             log.exception("runs not put off: reconciling finds them again", runs=len(batch), error=str(error))
         finally:
-            self._release_held(claims)
+            self._capacity.written(sum(held.over for held in self._held.remove_all(held for held, _ in batch)))
         self._metrics.put_off += len(batch)
         if transitions.debug_enabled():
             transitions.log_claims("run put off", claims, self._membership.node)
-        self._wakeups.runs_put_off(claims)
+        self._wakeups.runs_put_off([held for held, _ in batch])
         self._retries.add([seconds for _, seconds in batch])
         self._wakeups.capacity_freed()
 
     async def _refused(self, wait: tuple[Claim, timedelta], error: Rejected) -> set[tuple[int, int]]:
         log.error("run not put off", **transitions.facts_of(wait[0], self._membership.node), error=str(error))
         return set()
-
-    def _release_held(self, claims: Sequence[Claim]) -> None:
-        self._capacity.written(sum([held.over for held in self._held.remove_all(claims)]))

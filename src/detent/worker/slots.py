@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Mapping
 from itertools import groupby
 from operator import attrgetter
 
-from detent.domain.run import Claim
+from detent.domain.run import Claim, HeldRun
 from detent.domain.shares import TenantShares
 from detent.runtime.wakeups import Wakeups
 from detent.targets.exceptions import describe
@@ -19,7 +19,7 @@ from detent.telemetry import transitions
 from detent.telemetry.log import logger
 from detent.worker.attempt import Attempts
 from detent.worker.capacity import WorkerCapacity
-from detent.worker.held import HeldRun, HeldRuns, absorb_cancellation
+from detent.worker.held import HeldRuns, absorb_cancellation
 from detent.worker.queues.rounds import FairLine, WeightOf
 
 log = logger("worker")

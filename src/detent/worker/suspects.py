@@ -26,7 +26,7 @@ import contextlib
 from collections.abc import Callable
 
 from detent.cluster.membership import Membership
-from detent.domain.run import Claim
+from detent.domain.run import Claim, HeldRun
 from detent.errors import DetentError
 from detent.runtime.clock import monotonic
 from detent.runtime.service import backoff
@@ -34,7 +34,6 @@ from detent.runtime.wakeups import Wakeups
 from detent.store import Store
 from detent.telemetry.log import logger
 from detent.worker.capacity import WorkerCapacity
-from detent.worker.held import HeldRun
 from detent.worker.returns import Returns
 from detent.worker.slots import Slots
 

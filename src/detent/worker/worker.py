@@ -16,7 +16,7 @@ from uuid import UUID
 from detent.cluster.membership import Membership
 from detent.domain.identity import decode_run_id
 from detent.domain.job import TargetKind
-from detent.domain.run import Claim
+from detent.domain.run import Claim, HeldRun
 from detent.runtime import failpoints
 from detent.runtime.clock import DatabaseClock, monotonic
 from detent.runtime.service import Loop
@@ -35,7 +35,7 @@ from detent.worker.capacity import WorkerCapacity
 from detent.worker.claiming import Claiming
 from detent.worker.definitions import DefinitionLoader
 from detent.worker.execute import Runner
-from detent.worker.held import HeldRun, HeldRuns
+from detent.worker.held import HeldRuns
 from detent.worker.intake import Intake
 from detent.worker.offers import OfferTaker
 from detent.worker.on_demand import OnDemandRuns
@@ -140,7 +140,7 @@ class Worker:
         for event in (wakeups.runs_ready, wakeups.runs_queued):
             event.subscribe(self._queue_reads.hint)
             event.subscribe(self.loop.wake)
-        wakeups.runs_put_off.subscribe(lambda _claims: self._claim_what_was_left())
+        wakeups.runs_put_off.subscribe(lambda _runs: self._claim_what_was_left())
         wakeups.draining.subscribe(self.drain_for_now)
         wakeups.others_work.subscribe(self._set_others_work)
 
@@ -196,7 +196,7 @@ class Worker:
 
     def _accept(self, claims: Sequence[Claim]) -> None:
         """Runs whose definition is known wait for a slot; the definitions of the others are read first."""
-        now = self._clock.now()
+        now = self._clock.seconds()
         if transitions.debug_enabled():
             transitions.log_claims("run claimed", claims, self._membership.node)
         tenants = {queue: self._book.tenant_of(queue) for queue in {claim.queue for claim in claims}}
@@ -294,17 +294,17 @@ class Worker:
 
     # --- how runs leave ---
 
-    def _settled(self, claims: Sequence[Claim], retry_seconds: Sequence[float]) -> None:
+    def _settled(self, some: Sequence[HeldRun], retry_seconds: Sequence[float]) -> None:
         """Their outcomes are written; some of the runs are retried after these seconds."""
         limited = self._claiming.limited
-        gone = self._held.remove_all(claims)
+        gone = self._held.remove_all(some)
         self.capacity.written(sum([held.over for held in gone]))
         followed = [held.claim.job for held in gone if held.followed]
         self._promoter.freed(followed)
-        if followed or (limited and any(claim.queue in limited for claim in claims)):
+        if followed or (limited and any(held.claim.queue in limited for held in some)):
             self.loop.wake()
-        self.on_demand.settled(claims, retried=bool(retry_seconds))
-        self.settled += len(claims)
+        self.on_demand.settled(some, retried=bool(retry_seconds))
+        self.settled += len(some)
         self._claim_what_was_left()
         self._retries.add(retry_seconds)
 

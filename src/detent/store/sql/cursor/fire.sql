@@ -39,8 +39,8 @@ alone AS (
     RETURNING job, lane),
 beside AS (
     -- The lane by overlap policy. SKIP (lanes = 1): lane 0, if the run there ends meanwhile. QUEUE and REPLACE
-    -- (lanes < 0): the negative lane in which runs wait. ALLOW: the lowest free lane; triggers take the highest, so that
-    -- the two compete only for the last.
+    -- (lanes < 0): the negative lane in which runs wait. ALLOW: the lowest free lane; triggers take the highest, so
+    -- that the two compete only for the last.
     INSERT INTO live_runs (job, scheduled_at, token, owner, not_before, queue, revision, lane, priority, once)
     SELECT job, tick, $2::bigint << 22 | 1, CASE WHEN lane >= 0 THEN $3::bigint END, tick, queue, revision, lane,
            priority, once
