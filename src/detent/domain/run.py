@@ -235,10 +235,6 @@ class HeldRun:
         self.end: End | PlannedRetry | Acceptance | None = None
 
     @property
-    def name(self) -> str | None:
-        return None if self.definition is None else self.definition.name
-
-    @property
     def outcome(self) -> str:
         return "" if self.end is None else self.end.outcome
 

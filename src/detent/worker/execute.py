@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping
 from datetime import datetime
-from functools import partial
+from functools import lru_cache, partial
 
 import msgspec
 from msgspec.structs import replace
@@ -33,23 +33,12 @@ ASKED = f"{Retry.__module__}.{Retry.__qualname__}"
 """A handler that raises it is retried, whatever else its job retries."""
 
 
-class TickTexts:
-    """The parts of run ids and idempotency keys that runs of the same tick share. A batch has mostly one tick: computed
-    for each run, they were a tenth of what it cost the node."""
-
-    def __init__(self) -> None:
-        self._tick: datetime | None = None
-        self._parts = ("", "")
-
-    def of(self, tick: datetime) -> tuple[str, str]:
-        """What comes before the job's number in the id of a run, and after the job's id in its key."""
-        if tick != self._tick:
-            time = milliseconds(tick)
-            self._tick, self._parts = tick, (run_id_text(0, time, 0)[:-JOB_DIGITS], plain_key("", time))
-        return self._parts
-
-
-_texts = TickTexts()
+@lru_cache(maxsize=16)
+def _texts_of(tick: datetime) -> tuple[str, str]:
+    """The parts of run ids and idempotency keys that runs of the same tick share: what comes before the job's number,
+    and after the job's id. Computed for each run, they were a tenth of what it cost the node."""
+    time = milliseconds(tick)
+    return run_id_text(0, time, 0)[:-JOB_DIGITS], plain_key("", time)
 
 
 def call_of(claim: Claim, definition: Definition) -> Call:
@@ -60,7 +49,7 @@ def call_of(claim: Claim, definition: Definition) -> Call:
         run = run_id_text(job, milliseconds(scheduled_at), serial)
         key = idempotency_key(job_id, name, spec, RunKey(job, scheduled_at, serial))
     else:  # nearly always
-        before, after = _texts.of(scheduled_at)
+        before, after = _texts_of(scheduled_at)
         run, key = f"{before}{job:012x}", text + after
     return Call(
         text,
