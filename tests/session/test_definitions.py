@@ -43,19 +43,18 @@ async def nobody_fails(held: Sequence[HeldRun]) -> None:
 
 
 def knows(known: Definitions, job: int) -> bool:
-    return not known.unknown(keys(job))
+    return not known.fill([HeldRun(claim(job), 0.0)])
 
 
-async def test_the_definitions_that_were_used_last_stay(
+async def test_the_definitions_that_were_read_last_stay(
     store: Store, jobs: list[int], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     known = Definitions(store)
     await known.read(keys(*jobs[:3]))
-    monkeypatch.setattr(definitions, "MAX_BYTES", known.bytes * 4 // 3)  # of four of them, two may be new
-    await known.read(keys(jobs[3]))
-    assert not known.fill([HeldRun(claim(jobs[0]), 0.0)])
-    await known.read(keys(jobs[4], jobs[1]))
-    assert [knows(known, job) for job in jobs] == [True, True, False, False, True]
+    monkeypatch.setattr(definitions, "MAX_BYTES", known.bytes)
+    assert knows(known, jobs[0])
+    await known.read(keys(*jobs[3:4]))
+    assert [knows(known, job) for job in jobs[:4]] == [False, True, True, True]
 
 
 async def test_large_definitions_leave_room_for_fewer(

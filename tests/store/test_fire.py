@@ -298,7 +298,8 @@ async def test_a_run_that_takes_the_lane_meanwhile_ends_the_fire_and_the_careful
     await transaction.start()
     await add_live_run(another, taken, MANUAL_TICK, serial=MANUAL)
     firing = asyncio.create_task(verbs.cursors.fire(NODE, 1, True, batch))
-    await until(lambda: look.fetchval("SELECT count(*) FROM pg_locks WHERE NOT granted"))
+    waits = "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock'"
+    await until(lambda: look.fetchval(waits))
     await transaction.commit()
     with pytest.raises(LockTimeout):
         await firing

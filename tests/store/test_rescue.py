@@ -8,11 +8,11 @@ from typing import Any
 import pytest
 
 from detent.domain.job import HttpTarget, JobSpec
-from detent.domain.run import Claim, End, Failed, HeldRun, PlannedRetry
+from detent.domain.run import Claim, End, Failed, PlannedRetry
 from detent.store import Store
 from detent.store.nodes import CRASH_CAP, RESCUE_BATCH, Rescued
 from detent.worker.settle import decide
-from tests.support.ends import ended_run
+from tests.support.ends import ended_run, failed_run
 from tests.support.factories import LONG_AGO, add_live_run, add_node
 
 GONE, NODE = 11, 12
@@ -28,12 +28,6 @@ async def nodes(look: Any) -> None:
 
 async def live(look: Any) -> Any:
     return await look.fetchrow("SELECT * FROM live_runs")
-
-
-def run_with(claim: Claim, end: PlannedRetry) -> HeldRun:
-    run = HeldRun(claim, 0.0)
-    run.end = end
-    return run
 
 
 async def ended(look: Any) -> list[tuple[Any, ...]]:
@@ -180,7 +174,12 @@ async def test_lost_attempts_leave_a_run_all_its_retries(look: Any, verbs: Store
         end = decide(claim, spec, Failed("broken"), 0.0)
         assert isinstance(end, expected), f"attempt {claim.attempt}, {claim.crashes} losses"
         if isinstance(end, PlannedRetry):
-            assert await verbs.live_runs.retry(NODE, [run_with(claim, end)]) == []
+            assert (
+                await verbs.live_runs.retry(
+                    NODE, [failed_run(claim, STARTED, STARTED, end.outcome, end.error, end.delay)]
+                )
+                == []
+            )
 
 
 @pytest.mark.parametrize("started_at", [None, STARTED])

@@ -1,8 +1,9 @@
 """A run on its way through a worker: no I/O, no clock, only imports of pure modules.
 
 A `Claim` is a worker's hold on a run: every later write names its token. A `HeldRun` is the run in the worker's hands,
-from its claim until its end is written. A `Call` is what a target receives. An `Outcome` is the result of an attempt;
-one `match` in `worker/settle.py` turns it into what is written: an `End`, a `PlannedRetry` or an `Acceptance`.
+from its claim until its end is written: the one value here that changes, and that knows the task that executes it. A
+`Call` is what a target receives. An `Outcome` is the result of an attempt; one `match` in `worker/settle.py` turns it
+into what is written: an `End`, a `PlannedRetry` or an `Acceptance`.
 """
 
 from __future__ import annotations
@@ -170,7 +171,7 @@ class End(NamedTuple):
 
 
 SUCCESS = End(END_CODES[Event.SUCCEED])
-"""Of nearly all runs: one object for all of them."""
+"""Nearly all runs end so, and share this object."""
 
 
 class PlannedRetry(NamedTuple):
@@ -242,5 +243,5 @@ class HeldRun:
 def ended(claim: Claim, started: float, finished: float, end: End | PlannedRetry | Acceptance = SUCCESS) -> HeldRun:
     """A run with the end of its attempt, where no worker led it there step by step."""
     run = HeldRun(claim, started)
-    run.finished, run.end, run.over = finished, end, True
+    run.finished, run.end = finished, end
     return run

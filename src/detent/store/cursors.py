@@ -18,7 +18,7 @@ from detent.telemetry.log import logger
 log = logger("store")
 
 BEGINNING = datetime.min.replace(tzinfo=UTC)
-LANES = "live_runs_pkey"
+LANE_KEY = "live_runs_pkey"
 
 
 class Cursor(NamedTuple):
@@ -173,7 +173,7 @@ class CursorStore:
             try:
                 rows = await self._database.fetch_guarded(PoolName.FIRE, sql.cursor.FIRE, "S4", "S5", *by, *batched)
             except Rejected as refused:
-                if refused.constraint != LANES:
+                if refused.constraint != LANE_KEY:
                     raise
                 raise LockTimeout("a job of the batch got another run in the meantime") from refused
         return [Exceptional(row["job"], row["lane"], row["why"]) for row in rows]

@@ -73,7 +73,8 @@ _joined: ContextVar[Connection | None] = ContextVar("joined", default=None)
 
 
 class LockTimeout(Unavailable):
-    """Ended by the server before it was done: it waited too long for a row, or it took too long as a whole."""
+    """Ended by the server before it was done: it waited too long for a row, took too long as a whole, or found a key
+    taken in the meantime."""
 
 
 class StalePlan(Unavailable):

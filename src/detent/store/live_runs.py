@@ -19,7 +19,7 @@ from detent.store.arrays import one_for_all
 from detent.store.connection import Connection
 from detent.store.db import Database, PoolName, Rejected, Row
 from detent.store.run_rows import key_of
-from detent.store.settlements import by_kind, claim_of, end_columns, key_columns, settle_statements, time_columns
+from detent.store.settlements import among, by_kind, claim_of, end_columns, key_columns, settle_statements, time_columns
 from detent.store.statement import Statement
 from detent.store.upkeep import RUNS_CHANNEL
 from detent.telemetry.log import logger
@@ -93,22 +93,20 @@ class LiveRunStore:
 
     async def settle(self, node: int, batch: Sequence[HeldRun]) -> list[HeldRun]:
         """End a batch of runs; returns those that no longer belong to this node."""
-        unsettled: set[tuple[int, int]] = set()
+        unsettled: list[Row] = []
         for statement, arguments in settle_statements(batch):
-            rows = await self._database.fetch_guarded(PoolName.SETTLE, statement, "", "W5", node, *arguments)
-            unsettled |= _addresses(rows)
-        return _among(batch, unsettled)
+            unsettled += await self._database.fetch_guarded(PoolName.SETTLE, statement, "", "W5", node, *arguments)
+        return among(batch, unsettled)
 
     async def retry(self, node: int, batch: Sequence[HeldRun]) -> list[HeldRun]:
         """Record failed attempts and schedule the next; returns those that no longer belong to this node."""
-        unsettled: set[tuple[int, int]] = set()
+        unsettled: list[Row] = []
         for of_tasks, some in by_kind(batch, claim_of):
-            rows = await self._database.fetch_guarded(
+            unsettled += await self._database.fetch_guarded(
                 PoolName.WORK, sql.task.SETTLE_RETRY if of_tasks else sql.run.SETTLE_RETRY, "", "W5", node,
                 *key_columns([held.claim for held in some]), *time_columns(some), *end_columns(some),
             )  # fmt: skip
-            unsettled |= _addresses(rows)
-        return _among(batch, unsettled)
+        return among(batch, unsettled)
 
     async def committed(self, claims: Sequence[Claim]) -> list[bool]:
         """For each claim that matched no live run: True if its settle had committed before (the reply was lost), False
@@ -311,10 +309,6 @@ def claims_of(rows: Sequence[Row]) -> list[Claim]:
 
 def _owners(rows: Sequence[Row]) -> dict[RunKey, int | None]:
     return {key_of(row): row["owner"] for row in rows}
-
-
-def _among(batch: Sequence[HeldRun], unsettled: set[tuple[int, int]]) -> list[HeldRun]:
-    return [held for held in batch if (held.claim.job, held.claim.lane) in unsettled] if unsettled else []
 
 
 def _addresses(rows: list[Row]) -> set[tuple[int, int]]:

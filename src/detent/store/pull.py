@@ -22,7 +22,7 @@ from detent.store.connection import Connection
 from detent.store.db import Database, PoolName, Row
 from detent.store.nodes import CRASH_CAP, RESCUE_BATCH, Rescued
 from detent.store.queues import claim_under
-from detent.store.settlements import end_columns, key_columns, time_columns
+from detent.store.settlements import among, end_columns, key_columns, time_columns
 from detent.store.tasks import Freed
 from detent.telemetry.log import logger
 
@@ -177,8 +177,7 @@ class PullStore:
         rows = await self._database.fetch_guarded(
             PoolName.WORK, sql.pull.ACCEPT, "", "W7", node, *keys, started, standing, tenants, limits, leases
         )
-        lost = {(row["job"], row["lane"]) for row in rows}
-        return [held for held in batch if (held.claim.job, held.claim.lane) in lost]
+        return among(batch, rows)
 
     async def settle_early(self, tenant: int, worker: int, report: Report, freed: Freed) -> RunStatus | None:
         """Settle a run whose target reports before its node has processed the answer 202. None: no node holds it under

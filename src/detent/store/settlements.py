@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from datetime import datetime
 from operator import attrgetter, itemgetter
 from typing import Any, TypeVar
@@ -12,6 +12,7 @@ from detent.domain.identity import FIRST_TASK_LANE, from_seconds
 from detent.domain.run import SUCCESS, Claim, HeldRun
 from detent.store import sql
 from detent.store.arrays import agreed, if_any, one_for_all
+from detent.store.connection import Row
 from detent.store.statement import Statement
 
 Item = TypeVar("Item")
@@ -88,6 +89,12 @@ def _settle_tasks(batch: Sequence[HeldRun]) -> tuple[Statement, Columns]:
     jobs, lanes, ats, serials, tokens = key_columns([held.claim for held in batch])
     alike = (one_for_all(ats), one_for_all(tokens), *_seconds(batch), one_for_all(lanes), one_for_all(serials))
     return sql.task.SETTLE_SUCCEEDED, (jobs, *alike)
+
+
+def among(batch: Sequence[HeldRun], rows: Iterable[Row]) -> list[HeldRun]:
+    """Those of these runs that the rows name, by job and lane."""
+    named = {(row["job"], row["lane"]) for row in rows}
+    return [held for held in batch if (held.claim.job, held.claim.lane) in named] if named else []
 
 
 def key_columns(claims: Sequence[Claim]) -> tuple[Sequence[object], ...]:

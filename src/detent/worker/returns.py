@@ -121,19 +121,19 @@ class Returns:
     async def _put_off(self, batch: Sequence[tuple[HeldRun, float]]) -> None:
         """If a reply is lost, the statement is sent again, and finds nothing of what the first one has returned. A row
         that the database refuses must not keep the others waiting: reconciling finds it again."""
+        runs = [held for held, _ in batch]
         waits = [(held.claim, timedelta(seconds=seconds)) for held, seconds in batch]
-        claims = [claim for claim, _ in waits]
         put_off = partial(self._store.live_runs.put_off, self._membership.node)
         try:
             await self._until_written(len(batch), lambda: halve_until_alone(waits, put_off, self._refused, (Rejected,)))
         except Exception as error:
             log.exception("runs not put off: reconciling finds them again", runs=len(batch), error=str(error))
         finally:
-            self._capacity.written(sum(held.over for held in self._held.remove_all(held for held, _ in batch)))
+            self._capacity.written(sum([held.over for held in self._held.remove_all(runs)]))
         self._metrics.put_off += len(batch)
         if transitions.debug_enabled():
-            transitions.log_claims("run put off", claims, self._membership.node)
-        self._wakeups.runs_put_off([held for held, _ in batch])
+            transitions.log_claims("run put off", [claim for claim, _ in waits], self._membership.node)
+        self._wakeups.runs_put_off(runs)
         self._retries.add([seconds for _, seconds in batch])
         self._wakeups.capacity_freed()
 

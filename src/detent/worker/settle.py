@@ -244,6 +244,10 @@ class Settler:
             unwritten.pause = min(2.0, unwritten.pause * 2 or 0.05)
             await asyncio.sleep(unwritten.pause)
             unwritten.runs += left
+        finally:
+            for held in written:
+                if held.waited:  # its deadline may keep it for long, and a result may be large
+                    held.end = None
 
     async def _write_reduced(self, held: HeldRun, unwritten: Unwritten) -> None:
         said, held.end = held.end, _without_text(held.end)

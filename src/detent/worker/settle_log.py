@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from itertools import groupby
 
 from detent.domain.identity import from_seconds
 from detent.domain.job import kind_of
@@ -27,13 +26,14 @@ def count_settled(metrics: Metrics, written: Sequence[HeldRun]) -> set[int]:
     dead: set[int] = set()
     firsts = [held for held in written if held.claim.attempt == 1]
     metrics.lateness.add([held.started - held.claim.scheduled_at.timestamp() - held.staggered for held in firsts])
-    for kind, group in groupby(written, _kind_of):
+    for kind, group in _by_kind(written).items():
         some = [held for held in group if not isinstance(held.end, Acceptance)]
-        others = [held for held in some if held.end is not SUCCESS]
+        unsuccessful = _unsuccessful(some)
+        successes = len(some) - len(unsuccessful)
         metrics.duration[kind].add([held.finished - held.started for held in some])
-        metrics.attempts[kind, "succeeded"] += len(some) - len(others)
-        metrics.ends[kind, RunStatus.SUCCEEDED] += len(some) - len(others)
-        for held in others:
+        metrics.attempts[kind, "succeeded"] += successes
+        metrics.ends[kind, RunStatus.SUCCEEDED] += successes
+        for held in unsuccessful:
             if held.outcome in OUTCOMES:
                 metrics.attempts[kind, held.outcome] += 1
             status = _status(held.end)
@@ -46,13 +46,16 @@ def count_settled(metrics: Metrics, written: Sequence[HeldRun]) -> set[int]:
     return dead
 
 
+def _unsuccessful(some: Sequence[HeldRun]) -> list[HeldRun]:
+    return [held for held in some if held.end is not SUCCESS and held.outcome != "succeeded"]
+
+
 def log_settled(written: Sequence[HeldRun], node: int) -> None:
     """Successes at debug level, everything else at info and above."""
-    debug = transitions.debug_enabled()
-    some = written if debug else [held for held in written if held.end is not SUCCESS]
-    for event, level, concerns in EVENTS if some else ():
-        transitions.log_some(level, event, [facts_of(held, node) for held in some if concerns(held.end)])
-    for held in some if debug else ():
+    unsuccessful = _unsuccessful(written)
+    for event, level, concerns in EVENTS if unsuccessful else ():
+        transitions.log_some(level, event, [facts_of(held, node) for held in unsuccessful if concerns(held.end)])
+    for held in written if transitions.debug_enabled() else ():
         if _status(held.end) is RunStatus.SUCCEEDED:
             seconds = round(held.finished - held.started, 6)
             transitions.log_claim("run succeeded", held.claim, node, seconds=seconds)
@@ -77,8 +80,15 @@ def gone_target(held: HeldRun) -> GoneTarget:
     return GoneTarget(held.claim.job, held.claim.revision, from_seconds(held.started))
 
 
-def _kind_of(held: HeldRun) -> Kind:
-    return "unknown" if held.definition is None else kind_of(held.definition.spec.target)
+def _by_kind(written: Sequence[HeldRun]) -> dict[Kind, Sequence[HeldRun]]:
+    """Group by kind of target. A batch with one kind, the usual case, is not copied."""
+    kinds: list[Kind] = [
+        "unknown" if held.definition is None else kind_of(held.definition.spec.target) for held in written
+    ]
+    if len(set(kinds)) == 1:
+        return {kinds[0]: written}
+    pairs = list(zip(kinds, written, strict=True))
+    return {kind: [held for its, held in pairs if its == kind] for kind in set(kinds)}
 
 
 def _status(end: Written) -> RunStatus | None:

@@ -29,18 +29,19 @@ moved AS (
        AND (SELECT held_at IS NULL FROM cluster) AND c.queue <> ALL (ARRAY(SELECT queue FROM suspended_queues))
     RETURNING c.job, c.last_tick AS tick, c.queue, c.revision, c.lanes, c.priority, c.once),
 occupied AS MATERIALIZED (SELECT job FROM live_runs WHERE job = ANY ($4::bigint[])),
-alone AS (
-    -- Nearly all: no run of their job is visible, so lane 0 is free. Without ON CONFLICT, which would write every row
-    -- twice (66 of 590 B of WAL for each run). If another run takes the lane meanwhile, the key refuses the whole
-    -- batch, which is then sent as cursor/fire_careful.
+first_runs AS (
+    -- No run of the job is visible, as of nearly all jobs, so lane 0 is free. ON CONFLICT would write a second record
+    -- for every row (50 to 66 of 830 B of WAL for each run). If another run takes the lane meanwhile, the key refuses
+    -- the whole batch, which is then sent as cursor/fire_careful. Keys are inserted in two passes, each in the order of
+    -- jobs; other statements insert in one. If the two wait for each other, the short lock timeout of a fire ends it.
     INSERT INTO live_runs (job, scheduled_at, token, owner, not_before, queue, revision, lane, priority, once)
     SELECT job, tick, $2::bigint << 22 | 1, $3::bigint, tick, queue, revision, 0, priority, once
       FROM moved WHERE job NOT IN (SELECT job FROM occupied)
     RETURNING job, lane),
-beside AS (
-    -- The lane by overlap policy. SKIP (lanes = 1): lane 0, if the run there ends meanwhile. QUEUE and REPLACE
-    -- (lanes < 0): the negative lane in which runs wait. ALLOW: the lowest free lane; triggers take the highest, so
-    -- that the two compete only for the last.
+further_runs AS (
+    -- The lane by overlap policy. SKIP (lanes = 1): lane 0, which is free if the visible run has another lane or ends
+    -- meanwhile. QUEUE and REPLACE (lanes < 0): the negative lane in which runs wait. ALLOW: the lowest free lane;
+    -- triggers take the highest, so that the two compete only for the last.
     INSERT INTO live_runs (job, scheduled_at, token, owner, not_before, queue, revision, lane, priority, once)
     SELECT job, tick, $2::bigint << 22 | 1, CASE WHEN lane >= 0 THEN $3::bigint END, tick, queue, revision, lane,
            priority, once
@@ -51,7 +52,7 @@ beside AS (
               FROM moved WHERE (job IN (SELECT job FROM occupied)) IS TRUE) placed
      WHERE lane IS NOT NULL
     ON CONFLICT (job, lane) DO NOTHING RETURNING job, lane),
-made AS (SELECT * FROM alone UNION ALL SELECT * FROM beside),
+made AS (SELECT * FROM first_runs UNION ALL SELECT * FROM further_runs),
 counts AS MATERIALIZED (                     -- as a rule all three are equal, and nothing below has to be searched
     SELECT cardinality($4::bigint[]) AS sent, (SELECT count(*) FROM moved) AS moved,
            (SELECT count(*) FROM made) AS made),

@@ -1,10 +1,10 @@
 -- As cursor/fire, for jobs with max_runs, with ticks to skip, with concurrency keys or, since an edit, with runs in
--- more lanes than they have, and after a lock timeout: it locks first and skips locked cursors. For the third kind it
--- counts the runs, not the lanes. runs_left decreases only for ticks that became runs, which a plain UPDATE cannot
--- know; the last run completes the job. Parameters and answer as in cursor/fire, and $9: do not skip ticks for which no
--- lane is free but leave them due ('refused'), for ticks that are late for a reason outside their job. Status 4 is
--- skipped, lane -1 is where the runs of QUEUE wait. A run with a concurrency key is nobody's until run/admit gives it a
--- place of the key; the answer says 'key'.
+-- more lanes than they have, and after a lock timeout or where the key of a lane refused a batch of cursor/fire: it
+-- locks first and skips locked cursors. For the third kind it counts the runs, not the lanes. runs_left decreases
+-- only for ticks that became runs, which a plain UPDATE cannot know; the last run completes the job. Parameters and
+-- answer as in cursor/fire, and $9: do not skip ticks for which no lane is free but leave them due ('refused'), for
+-- ticks that are late for a reason outside their job. Status 4 is skipped, lane -1 is where the runs of QUEUE wait.
+-- A run with a concurrency key is nobody's until run/admit gives it a place of the key; the answer says 'key'.
 WITH fence AS MATERIALIZED (SELECT node FROM nodes WHERE node = $1 AND NOT evicted FOR KEY SHARE),
 batch AS MATERIALIZED (
     SELECT * FROM unnest($4::bigint[], $5::timestamptz[], $6::integer[], $7::timestamptz[], $8::timestamptz[])
