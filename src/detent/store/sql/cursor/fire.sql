@@ -52,17 +52,17 @@ further_runs AS (
               FROM moved WHERE (job IN (SELECT job FROM occupied)) IS TRUE) placed
      WHERE lane IS NOT NULL
     ON CONFLICT (job, lane) DO NOTHING RETURNING job, lane),
-made AS (SELECT * FROM first_runs UNION ALL SELECT * FROM further_runs),
-counts AS MATERIALIZED (                     -- as a rule all three are equal, and nothing below has to be searched
+made AS NOT MATERIALIZED (SELECT * FROM first_runs UNION ALL SELECT * FROM further_runs),
+counts AS MATERIALIZED (                     -- as a rule all three are equal, and nothing below is read
     SELECT cardinality($4::bigint[]) AS sent, (SELECT count(*) FROM moved) AS moved,
-           (SELECT count(*) FROM made) AS made),
+           (SELECT count(*) FROM first_runs) + (SELECT count(*) FROM further_runs) AS made),
 history AS (
     INSERT INTO run_history (job, scheduled_at, finished_at, serial, revision, status, reason)
     SELECT job, tick, now(), 0, revision, 4, 'overlap' FROM moved
      WHERE (SELECT made < moved FROM counts) AND job NOT IN (SELECT job FROM made))
 -- NOT IN and IS TRUE throughout: always a hashed subplan, where a join of CTEs, each estimated at one row, would be
 -- a thousand times a thousand comparisons.
-SELECT job, lane, NULL AS why FROM made WHERE lane <> 0
+SELECT job, lane, NULL AS why FROM further_runs WHERE lane <> 0
 UNION ALL SELECT job, NULL, 'overlap' FROM moved
            WHERE (SELECT made < moved FROM counts) AND job NOT IN (SELECT job FROM made)
 UNION ALL SELECT job, NULL, 'refused' FROM unnest($4::bigint[]) AS job

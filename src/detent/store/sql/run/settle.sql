@@ -18,13 +18,13 @@ WITH deleted AS (
        AND r.serial = coalesce($7::integer, ($8::integer[])[width_bucket(r.job, $2::bigint[])])
        AND r.token = coalesce($9::bigint, ($10::bigint[])[width_bucket(r.job, $2::bigint[])])
        AND r.owner = $1
-    RETURNING r.job, r.scheduled_at, r.serial, r.token, r.attempt, r.revision, r.replaced, r.key, r.payload),
-found AS MATERIALIZED (SELECT deleted.*, width_bucket(job, $2::bigint[]) AS place FROM deleted),
-ended AS MATERIALIZED (
-    SELECT found.*, coalesce($11::smallint, ($12::smallint[])[place]) AS status,
+    RETURNING r.job, r.scheduled_at, r.serial, r.token, r.attempt, r.revision, r.replaced, r.key, r.payload,
+              width_bucket(r.job, $2::bigint[]) AS place),
+ended AS NOT MATERIALIZED (                  -- a copy of all rows would cost more than what is computed twice
+    SELECT deleted.*, coalesce($11::smallint, ($12::smallint[])[place]) AS status,
            to_timestamp(($19::double precision[])[place]) AS started,
            to_timestamp(($20::double precision[])[place]) AS finished
-      FROM found),
+      FROM deleted),
 history AS (
     INSERT INTO run_history (job, scheduled_at, token, node, started_at, finished_at, serial, revision, attempt, status,
                              reason, result, key, payload)
